@@ -1,0 +1,59 @@
+//! The step contract: a batch in, an outcome for each item, in order.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use honeyflow_event::{Document, Event, Key, Name, Stamp};
+use honeyflow_runtime::Failure;
+
+/// Runs of one step of one workflow, distinct keys where the step is a sink.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub workflow: Name,
+    pub step: Name,
+    pub items: Vec<Item>,
+    pub timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub entity: Name,
+    pub key: Key,
+    /// Travels with every effect; fenced targets compare it.
+    pub stamp: Stamp,
+    /// The newest of the events that the run works on.
+    pub event: Arc<Event>,
+    pub input: Document,
+    pub phase: u32,
+    pub index: u32,
+    pub attempt: u32,
+}
+
+impl Item {
+    /// The same over attempts and owners (RL-23), for targets that cannot compare stamps.
+    pub fn idempotency_key(&self, batch: &Batch) -> String {
+        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
+        for part in [&*batch.workflow, &*batch.step, &*self.event.tenant, &*self.entity, &*self.key] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        for number in [u64::from(self.phase), u64::from(self.index), self.event.id.cast_unsigned()] {
+            hasher.update(&number.to_le_bytes());
+        }
+        format!("{:032x}", hasher.digest128())
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// None is `null`.
+    Done(Document),
+    Failed(Failure),
+    /// A fenced target holds a newer stamp; the engine judges what that means.
+    Stale { stored: Stamp },
+}
+
+pub trait Step: Send + Sync {
+    /// One outcome per item, in the items' order.
+    fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>>;
+}

@@ -1,0 +1,14 @@
+//! Who does what: membership and named leases with epochs.
+//!
+//! A lease gives liveness; only an epoch checked by the written store gives safety. So whoever writes shows a
+//! [`Fence`], and a fence comes from a [`Term`] alone, which only [`Member`] makes out of a store's answer.
+//! This crate knows no database: backends lie beneath it and implement [`HiveStore`].
+
+pub mod contract;
+pub mod fence;
+pub mod member;
+pub mod term;
+
+pub use contract::{HiveStore, NodeId, Reply, Request};
+
+pub use term::{Fence, Term};

@@ -1,0 +1,89 @@
+//! What people ask of a store, and what they tell it. None of it needs a running node.
+
+use honeyflow_event::{Event, EventId, Key, Name};
+use serde::Serialize;
+
+use crate::write::Pause;
+
+#[derive(Clone, Debug)]
+pub enum Admin {
+    Lag,
+    Parked { filter: ParkedFilter, after: i64, limit: u32 },
+    /// Gives all tries again: the entries become events for their one workflow.
+    RetryParked(ParkedFilter),
+    DropParked(ParkedFilter),
+    Pause(Pause),
+    Resume { noun: String, name: String },
+    Paused,
+    /// Waiting events of a key, as written in the rows.
+    Events { entity: Name, key: Key, limit: u32 },
+    Failures { limit: u32 },
+    History { limit: u32 },
+    /// Keys of a table in key order, for reindex and verify.
+    TableKeys { table: String, key: Vec<crate::KeyColumn>, after: Option<Key>, limit: u32 },
+    /// Work asked for by people (reindex, cancel, replay), carried out by the shard's owner.
+    PutTask { noun: String, name: String, state: String },
+    Tasks,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct ParkedFilter {
+    pub id: Option<i64>,
+    pub tenant: Option<Name>,
+    pub entity: Option<Name>,
+    pub key: Option<Key>,
+    pub workflow: Option<Name>,
+    /// Code of the error.
+    pub code: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub enum AdminReply {
+    Lag(Lag),
+    Parked(Vec<ParkedRow>),
+    Count(u64),
+    Paused(Vec<Pause>),
+    Events(Vec<Event>),
+    Failures(Vec<crate::write::Charged>),
+    History(Vec<serde_json::Value>),
+    Keys(Vec<Key>),
+    Tasks(Vec<Task>),
+    Done,
+}
+
+/// Computed in the database, so that it is seen to grow with every node stopped.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct Lag {
+    pub waiting: u64,
+    pub by_priority: Vec<(u8, u64)>,
+    pub delayed: u64,
+    pub parked: u64,
+    pub oldest_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ParkedRow {
+    pub id: i64,
+    pub tenant: String,
+    pub entity: String,
+    pub key: String,
+    pub workflow: Option<String>,
+    pub step: String,
+    pub attempts: u32,
+    pub class: String,
+    pub code: String,
+    pub message: String,
+    pub parked_ms: i64,
+    pub payload_bytes: u64,
+    /// At most the first 4 KiB.
+    pub payload_head: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Task {
+    pub id: EventId,
+    pub noun: String,
+    pub name: String,
+    pub state: String,
+    pub created_ms: i64,
+}

@@ -1,0 +1,11 @@
+//! What every long-running part stands on: time, failure classes, back-off, supervision, shutdown.
+//!
+//! Knows nothing of Honeyflow. The first three are pure; the cores use only those.
+
+pub mod backoff;
+pub mod failure;
+pub mod time;
+
+pub use backoff::Backoff;
+pub use failure::{Class, Failure};
+pub use time::{Clock, Moment};

@@ -1,0 +1,44 @@
+//! Time as the cores see it: a number that arrives with every input.
+//!
+//! A [`Moment`] is local and only ever moves forward, suspend included; it decides when to stop early,
+//! never who is right. Due times and ages belong to the store's clock.
+
+use std::time::Duration;
+
+/// A moment on the local clock, in microseconds since some start.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    pub const FAR: Moment = Moment(u64::MAX);
+
+    pub fn from_millis(millis: u64) -> Moment {
+        Moment(millis.saturating_mul(1000))
+    }
+
+    pub fn after(self, wait: Duration) -> Moment {
+        Moment(self.0.saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// Zero if `earlier` is not earlier.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Moment;
+}
+
+/// `CLOCK_BOOTTIME`: goes on while the machine sleeps, unlike `std::time::Instant`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Moment {
+        let at = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(at.tv_nsec).unwrap_or(0);
+        Moment(seconds * 1_000_000 + nanos / 1000)
+    }
+}
