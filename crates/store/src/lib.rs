@@ -5,6 +5,8 @@
 //! harm, so an outcome that stays unknown leaves the adapter as `Retry` and the same request is sent again.
 
 pub mod admin;
+pub mod capture;
+pub mod catalogue;
 pub mod poll;
 pub mod statement;
 pub mod write;
@@ -14,6 +16,8 @@ use honeyflow_event::{EventId, Key};
 use honeyflow_runtime::Failure;
 
 pub use admin::{Admin, AdminReply};
+pub use capture::{CaptureTable, Columns};
+pub use catalogue::Catalogue;
 pub use poll::{Poll, Polled};
 pub use statement::{KeyColumn, KeyType, Load, Loaded, Statement};
 pub use write::{NewEvent, Op, Recovered, Settled, Write};
@@ -50,7 +54,10 @@ pub enum Reply {
     Committed,
     /// The fence did not hold: nothing was written.
     Fenced,
-    Appended { ids: Vec<EventId>, repeated: bool },
+    Appended {
+        ids: Vec<EventId>,
+        repeated: bool,
+    },
     /// The idempotency key was used with another body.
     Conflict,
     Recovered(Recovered),
