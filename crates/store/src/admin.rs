@@ -8,21 +8,45 @@ use crate::write::Pause;
 #[derive(Clone, Debug)]
 pub enum Admin {
     Lag,
-    Parked { filter: ParkedFilter, after: i64, limit: u32 },
+    Parked {
+        filter: ParkedFilter,
+        after: i64,
+        limit: u32,
+    },
     /// Gives all tries again: the entries become events for their one workflow.
     RetryParked(ParkedFilter),
     DropParked(ParkedFilter),
     Pause(Pause),
-    Resume { noun: String, name: String },
+    Resume {
+        noun: String,
+        name: String,
+    },
     Paused,
     /// Waiting events of a key, as written in the rows.
-    Events { entity: Name, key: Key, limit: u32 },
-    Failures { limit: u32 },
-    History { limit: u32 },
+    Events {
+        entity: Name,
+        key: Key,
+        limit: u32,
+    },
+    Failures {
+        limit: u32,
+    },
+    History {
+        limit: u32,
+    },
     /// Keys of a table in key order, for reindex and verify.
-    TableKeys { table: String, key: Vec<crate::KeyColumn>, after: Option<Key>, limit: u32 },
+    TableKeys {
+        table: String,
+        key: Vec<crate::KeyColumn>,
+        after: Option<Key>,
+        limit: u32,
+    },
     /// Work asked for by people (reindex, cancel, replay), carried out by the shard's owner.
-    PutTask { noun: String, name: String, state: String },
+    PutTask {
+        noun: String,
+        name: String,
+        state: String,
+    },
     Tasks,
 }
 

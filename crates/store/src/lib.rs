@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod capture;
 pub mod catalogue;
+pub mod keys;
 pub mod poll;
 pub mod statement;
 pub mod write;

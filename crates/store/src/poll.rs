@@ -48,6 +48,9 @@ pub struct Polled {
     /// In the order of priority, then id; the newest last. Rows with `ready_at` in the past are among them.
     pub events: Vec<Event>,
     pub oversized: Vec<Oversized>,
+    /// How far each level was looked through above its position: rows up to here were returned or passed over. Unlike
+    /// the last id returned it moves on past a long stretch of rows that are passed over. Not set by a sweep.
+    pub looked_to: [EventId; PRIORITY_LEVELS],
     /// Milliseconds until the next delayed row is due, by the store's clock.
     pub next_due_ms: Option<u64>,
     /// The store's clock, milliseconds since 1970.
