@@ -1,0 +1,28 @@
+//! The workflow: its definition as data, what is wrong with one, the graph compiled from it, and a run through that
+//! graph as a state machine. Pure: no clock, no I/O, no randomness.
+//!
+//! [`definition`] → [`graph::compile`] → [`run::Run`]. This crate does not know about attempts, batches, leases or
+//! outputs: the engine does. It says which steps are ready, and what a run that has ended amounts to.
+
+pub mod builder;
+pub mod catalogue;
+pub mod definition;
+pub mod duration;
+pub mod expression;
+pub mod graph;
+pub mod instances;
+pub mod planted;
+pub mod problem;
+pub mod run;
+
+pub use builder::Workflow;
+pub use catalogue::{Catalogue, Kind, Role, Setting, SettingValue};
+pub use definition::{
+    Checkpoint, Definition, Edge, Exclusion, History, Need, On, OnFailure, Order, Otherwise, StepDefinition, Trigger,
+    Unmatched, check, read, write,
+};
+pub use expression::{Expression, ExpressionError, Variables};
+pub use graph::{Graph, Rule, Step, StepId, compile};
+pub use instances::Instances;
+pub use problem::{Problem, Severity};
+pub use run::{End, Run, State, Verdict};

@@ -1,0 +1,101 @@
+//! What is wrong with a definition: a place, a code that tests and people can look up, a sentence, and a hint.
+//!
+//! Places are paths such as `workflow.book.step.load.needs[0]`; the binary turns them into file, line and column.
+
+use std::fmt;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Severity {
+    Error,
+    Warning,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Problem {
+    pub path: String,
+    pub code: &'static str,
+    pub message: String,
+    pub help: Option<String>,
+    pub severity: Severity,
+}
+
+impl Problem {
+    pub fn error(path: impl Into<String>, code: &'static str, message: impl Into<String>) -> Problem {
+        Problem { path: path.into(), code, message: message.into(), help: None, severity: Severity::Error }
+    }
+
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// With "did you mean …", if one of `words` is near enough to what was written.
+    pub fn nearest<'a>(self, written: &str, words: impl IntoIterator<Item = &'a str>) -> Problem {
+        match nearest(written, words) {
+            Some(word) => self.help(format!("did you mean `{word}`?")),
+            None => self,
+        }
+    }
+}
+
+/// `path code message (help)`, the way golden tests and plain logs show it.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.path, self.code, self.message)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The word with the fewest edits, if it takes at most a third of the letters (and always one, at least).
+pub fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // what is longer than any word of ours is not a slip of the fingers, and would only cost time
+    if written.len() > 64 {
+        return None;
+    }
+    let edits_max = (written.chars().count() / 3).max(1);
+    words
+        .into_iter()
+        .map(|word| (edits(written, word), word))
+        .filter(|(edits, _)| *edits <= edits_max)
+        .min()
+        .map(|(_, word)| word)
+}
+
+/// Letters to put in, take out, change or swap with their neighbour to get from one word to the other.
+fn edits(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for (n, row) in rows.iter_mut().enumerate() {
+        row[0] = n;
+    }
+    rows[0] = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        for j in 1..=to.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut fewest = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                fewest = fewest.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = fewest;
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_found_and_a_far_one_is_not_guessed() {
+        let words = ["needs", "trigger", "when", "use", "url"];
+        assert_eq!(nearest("need", words), Some("needs"));
+        assert_eq!(nearest("tirgger", words), Some("trigger"));
+        assert_eq!(nearest("ues", words), Some("use"));
+        assert_eq!(nearest("colour", words), None);
+        assert_eq!(nearest(&"x".repeat(1_000_000), words), None);
+    }
+}
