@@ -1,0 +1,27 @@
+//! `cargo xtask chaos <name>`: real processes under real faults. The product is built first, so that the campaign
+//! measures faults and not the compiler.
+
+use crate::error::Error;
+use crate::{Command, metadata, process};
+
+pub const COMMAND: Command = Command {
+    name: "chaos",
+    usage: "chaos <name> …",
+    about: "kill, pause and cut off real processes, then check what they left",
+    run,
+};
+
+const PACKAGE: &str = "honeyflow-chaos";
+
+fn run(arguments: &[String]) -> Result<(), Error> {
+    let Some(name) = arguments.first().filter(|word| !word.starts_with('-')) else {
+        return Err(Error::Usage(format!("which campaign? cargo xtask {}", COMMAND.usage)));
+    };
+    if !metadata::Metadata::of_members()?.packages.iter().any(|package| package.name == PACKAGE) {
+        return Err(Error::failed(format!("this tree has no package `{PACKAGE}`; nothing was run")));
+    }
+    process::stage("build", || process::run(process::cargo(["build", "--release", "--package", "honeyflow"])))?;
+    let mut command = process::cargo(["run", "--release", "--package", PACKAGE, "--"]);
+    command.args(arguments);
+    process::stage(&format!("chaos {name}"), || process::run(command))
+}

@@ -1,0 +1,57 @@
+//! Running other programs from the root of the repository, each stage with its name and its time.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::time::Instant;
+
+use crate::error::Error;
+
+/// The root of the repository: the parent of this crate's folder.
+pub fn root() -> PathBuf {
+    // Cargo says at run time where it found the crate; the compiled-in path is for a binary started by hand.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+/// Continuous integration: nothing may be left out, nothing may be changed on the way.
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// The cargo that runs us, in the root of the repository.
+pub fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs one named stage and prints its time, whether it went well or not.
+pub fn stage<T>(name: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    eprintln!("── {name}");
+    let begun = Instant::now();
+    let result = work();
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    eprintln!("── {name}: {verdict} in {:.1} s", begun.elapsed().as_secs_f64());
+    result
+}
+
+/// Runs a program with our own standard streams; anything but success is a failure.
+pub fn run(mut command: Command) -> Result<(), Error> {
+    let status = command.status().map_err(|error| cannot_start(&command, &error))?;
+    succeeded(&command, status)
+}
+
+pub fn succeeded(command: &Command, status: ExitStatus) -> Result<(), Error> {
+    if status.success() { Ok(()) } else { Err(Error::failed(format!("{} ended with {status}", shown(command)))) }
+}
+
+pub fn cannot_start(command: &Command, error: &std::io::Error) -> Error {
+    Error::failed(format!("{} cannot be started: {error}", shown(command)))
+}
+
+fn shown(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,21 @@
+//! `cargo xtask sim`: whole clusters on a simulated clock, one seed each. Arguments go to the simulator as they are.
+
+use crate::error::Error;
+use crate::{Command, metadata, process};
+
+pub const COMMAND: Command = Command {
+    name: "sim",
+    usage: "sim [--seeds N] [--start N] …",
+    about: "run simulated clusters, one per seed; a failing seed is printed",
+    run,
+};
+
+const PACKAGE: &str = "honeyflow-sim";
+const BINARY: &str = "sim";
+
+fn run(arguments: &[String]) -> Result<(), Error> {
+    metadata::require_binary(PACKAGE, BINARY)?;
+    let mut command = process::cargo(["run", "--release", "--package", PACKAGE, "--bin", BINARY, "--"]);
+    command.args(arguments);
+    process::stage("sim", || process::run(command))
+}
