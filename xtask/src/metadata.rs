@@ -39,9 +39,15 @@ impl Metadata {
         read(&["--no-deps"])
     }
 
-    /// Members and all their dependencies, for every platform.
+    /// Members and all their dependencies, for every platform. Without network, packages of other platforms may not
+    /// be on this disk: then those of this one.
     pub fn of_everything() -> Result<Self, Error> {
-        read(if process::in_ci() { &["--locked"] } else { &[] })
+        let locked: &[&str] = if process::in_ci() { &["--locked"] } else { &[] };
+        read(locked).or_else(|_| {
+            let host = host_platform()?;
+            eprintln!("packages of other platforms cannot be had; looking at those of {host} only");
+            read(&[locked, &["--offline", "--filter-platform", &host]].concat())
+        })
     }
 
     pub fn has_binary(&self, package: &str, binary: &str) -> bool {
@@ -56,6 +62,14 @@ pub fn require_binary(package: &str, binary: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::failed(format!("this tree has no binary `{binary}` in a package `{package}`; nothing was run")))
+}
+
+fn host_platform() -> Result<String, Error> {
+    let mut command = std::process::Command::new("rustc");
+    let output = command.arg("-vV").output().map_err(|error| process::cannot_start(&command, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| Error::failed("rustc -vV names no host"))
 }
 
 fn read(options: &[&str]) -> Result<Metadata, Error> {

@@ -6,7 +6,7 @@
 
 mod tally;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ fn run(arguments: &[String]) -> Result<(), Error> {
 
 fn run_stages(tally: &mut Tally) -> Result<(), Error> {
     process::stage("check", || check::run(&[]))?;
-    let tests = process::stage("tests", || listen(process::cargo(TESTS), tally));
+    let tests = process::stage("tests", || listen(process::cargo(TESTS), tally, &mut std::io::stdout()));
     // A failed test is no reason to leave the suites out.
     run_suites(tally).and(tests)
 }
@@ -83,7 +83,7 @@ fn run_suites(tally: &mut Tally) -> Result<(), Error> {
         let mut command = std::process::Command::new(program);
         command.args(suite.arguments).current_dir(process::root());
         let skipped_before = tally.skipped_suites().len();
-        match process::stage(suite.binary, || listen(command, tally)) {
+        match process::stage(suite.binary, || listen(command, tally, &mut std::io::stdout())) {
             Err(error) => {
                 eprintln!("{error}");
                 tally.count_failed();
@@ -95,8 +95,8 @@ fn run_suites(tally: &mut Tally) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs a program and reads its standard output along, line by line, while it is printed.
-fn listen(mut command: std::process::Command, tally: &mut Tally) -> Result<(), Error> {
+/// Runs a program and reads its standard output along, line by line, while it is shown.
+fn listen(mut command: std::process::Command, tally: &mut Tally, shown: &mut dyn Write) -> Result<(), Error> {
     command.stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| process::cannot_start(&command, &error))?;
     if let Some(output) = child.stdout.take() {
@@ -104,7 +104,7 @@ fn listen(mut command: std::process::Command, tally: &mut Tally) -> Result<(), E
             let line = line.map_err(|error| Error::failed(format!("reading the output: {error}")))?;
             let line = String::from_utf8_lossy(&line);
             if tally.hear(&line) {
-                println!("{line}");
+                writeln!(shown, "{line}").map_err(|error| Error::failed(format!("printing the output: {error}")))?;
             }
         }
     }
@@ -119,7 +119,8 @@ mod tests {
     fn shell(script: &str, tally: &mut Tally) -> Result<(), Error> {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", script]);
-        listen(command, tally)
+        // Into nothing: these tests are themselves heard by the command they test.
+        listen(command, tally, &mut std::io::sink())
     }
 
     #[test]
