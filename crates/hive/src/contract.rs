@@ -24,17 +24,46 @@ impl std::fmt::Display for NodeId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Inserts the node, never updates one. Backends on one machine bury here whoever's kernel lock is free.
-    Join { node: NodeId, name: Name, ttl_ms: u64, meta: String },
+    Join {
+        node: NodeId,
+        name: Name,
+        ttl_ms: u64,
+        meta: String,
+    },
     /// Renews the node. A node whose trust has run out asks `read_only` first.
-    Beat { node: NodeId, read_only: bool },
+    Beat {
+        node: NodeId,
+        read_only: bool,
+    },
     /// A missing lease is made with epoch 0.
-    Look { lease: Name },
+    Look {
+        lease: Name,
+    },
     /// Compare-and-set on the epoch seen; the new one is `max(epoch + 1, hive time, floor + 1)`.
-    Take { lease: Name, node: NodeId, seen: Epoch, floor: Epoch, cause: Name },
+    Take {
+        lease: Name,
+        node: NodeId,
+        seen: Epoch,
+        floor: Epoch,
+        cause: Name,
+    },
     /// To itself it mints anew; never vacant in between.
-    HandOver { lease: Name, node: NodeId, epoch: Epoch, heir: NodeId, floor: Epoch, cause: Name },
-    Release { lease: Name, node: NodeId, epoch: Epoch },
-    Leave { node: NodeId },
+    HandOver {
+        lease: Name,
+        node: NodeId,
+        epoch: Epoch,
+        heir: NodeId,
+        floor: Epoch,
+        cause: Name,
+    },
+    Release {
+        lease: Name,
+        node: NodeId,
+        epoch: Epoch,
+    },
+    Leave {
+        node: NodeId,
+    },
     Nodes,
     Leases,
 }
@@ -43,11 +72,20 @@ pub enum Request {
 pub enum Reply {
     Joined,
     /// `member` is false once the node has been buried.
-    Beat { hive_ms: u64, member: bool },
+    Beat {
+        hive_ms: u64,
+        member: bool,
+    },
     /// Free: no holder, or one without a node row.
-    Lease { epoch: Epoch, holder: Option<NodeId>, free: bool },
+    Lease {
+        epoch: Epoch,
+        holder: Option<NodeId>,
+        free: bool,
+    },
     /// Take and hand-over: won, under this epoch.
-    Taken { epoch: Epoch },
+    Taken {
+        epoch: Epoch,
+    },
     /// Take, hand-over, release: someone else was first.
     Refused,
     Done,

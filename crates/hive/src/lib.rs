@@ -7,8 +7,10 @@
 pub mod contract;
 pub mod fence;
 pub mod member;
+pub mod service;
 pub mod term;
 
 pub use contract::{HiveStore, NodeId, Reply, Request};
 
+pub use member::Member;
 pub use term::{Fence, Term};

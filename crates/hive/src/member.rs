@@ -1,1 +1,415 @@
-//! 
+//! A node's membership and its leases, as a pure state machine: `(state, input, now) → effects`.
+//!
+//! | state of a lease | input                         | next    | effect                       |
+//! |------------------|-------------------------------|---------|------------------------------|
+//! | wanted           | member, look due              | looking | call Look                    |
+//! | looking          | free                          | taking  | call Take (epoch seen)       |
+//! | looking          | held by another               | wanted  | look again after a heartbeat |
+//! | taking           | Taken                         | held    | Granted(term)                |
+//! | taking           | Refused or failed             | wanted  |                              |
+//! | held             | mint asked (sequence, floor)  | minting | call HandOver to itself      |
+//! | minting          | Taken                         | held    | Granted(term)                |
+//! | minting          | Refused                       | wanted  | Lost                         |
+//! | held, minting    | trust has run out             | dead    | Lost                         |
+//! | dead             | a beat is answered again      | minting | call HandOver to itself      |
+//!
+//! Trust counts from the *start* of the last good beat. A dead term never revives: the lease goes on only under a new
+//! epoch. Whoever is told that it is no member any more stops everything and comes back as a new incarnation.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use honeyflow_event::{Epoch, Name};
+use honeyflow_runtime::{Class, Failure, Moment};
+
+use crate::{
+    contract::{HiveStore, NodeId, Reply, Request},
+    term::Term,
+};
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node: NodeId,
+    pub name: Name,
+    pub meta: String,
+    pub heartbeat: Duration,
+    pub time_to_live: Duration,
+}
+
+impl Config {
+    pub const HEARTBEAT: Duration = Duration::from_secs(2);
+    pub const TIME_TO_LIVE: Duration = Duration::from_secs(6);
+
+    pub fn new(node: NodeId, name: Name, meta: String) -> Config {
+        Config { node, name, meta, heartbeat: Self::HEARTBEAT, time_to_live: Self::TIME_TO_LIVE }
+    }
+
+    /// Four fifths of the time to live: the rest is margin for clocks that run at different rates.
+    fn trust(&self) -> Duration {
+        self.time_to_live * 4 / 5
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    Answer {
+        call: u64,
+        sent_at: Moment,
+        result: Result<Reply, Failure>,
+    },
+    /// This lease should be ours.
+    Want(Name),
+    /// A new epoch is due: the sequence runs short, or a sink is ahead of `floor`.
+    Mint {
+        lease: Name,
+        floor: Epoch,
+    },
+    Leave,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    Call {
+        call: u64,
+        request: Request,
+    },
+    Granted(Term),
+    Lost {
+        lease: Name,
+        why: &'static str,
+    },
+    /// Every term is good until here.
+    Trust(Moment),
+    /// Joining is hopeless, with the reason.
+    Refused(Failure),
+    /// Buried by others: begin again under a fresh identity.
+    Buried,
+    Left,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Out,
+    Joining,
+    In,
+    Leaving,
+    Gone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    Wanted { look_at: Moment },
+    Looking,
+    Taking,
+    Held { epoch: Epoch },
+    Minting { epoch: Epoch },
+    Dead { epoch: Epoch },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Asked {
+    Join,
+    Beat { read_only: bool },
+    Lease(Name),
+    Leave,
+}
+
+pub struct Member {
+    config: Config,
+    phase: Phase,
+    holds: BTreeMap<Name, Hold>,
+    asked: BTreeMap<u64, Asked>,
+    calls: u64,
+    trust_until: Moment,
+    beat_at: Moment,
+    hearing: Hearing,
+}
+
+/// After trust has run out the node asks without renewing until someone answers, and only then renews: one that
+/// cannot hear must not hold its leases for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hearing {
+    Good,
+    Deaf,
+    Renewing,
+}
+
+impl Member {
+    pub fn new(config: Config) -> Member {
+        Member {
+            config,
+            phase: Phase::Out,
+            holds: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            calls: 0,
+            trust_until: Moment::default(),
+            beat_at: Moment::default(),
+            hearing: Hearing::Good,
+        }
+    }
+
+    pub fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// When the next `Tick` is due.
+    pub fn wake_at(&self) -> Moment {
+        if self.phase == Phase::Gone {
+            return Moment::FAR;
+        }
+        let mut at = self.beat_at;
+        if self.phase == Phase::In {
+            if self.holds.values().any(|hold| matches!(hold, Hold::Held { .. } | Hold::Minting { .. })) {
+                at = at.min(self.trust_until);
+            }
+            for hold in self.holds.values() {
+                if let Hold::Wanted { look_at } = hold {
+                    at = at.min(*look_at);
+                }
+            }
+        }
+        at
+    }
+
+    pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Tick => {}
+            Input::Want(lease) => {
+                self.holds.entry(lease).or_insert(Hold::Wanted { look_at: now });
+            }
+            Input::Mint { lease, floor } => self.mint(&lease, floor, effects),
+            Input::Leave => self.leave(effects),
+            Input::Answer { call, sent_at, result } => self.answer(call, sent_at, result, now, effects),
+        }
+        self.check_trust(now, effects);
+        self.act(now, effects);
+    }
+
+    fn act(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        match self.phase {
+            Phase::Out if now >= self.beat_at => {
+                self.phase = Phase::Joining;
+                let request = Request::Join {
+                    node: self.config.node,
+                    name: self.config.name.clone(),
+                    ttl_ms: u64::try_from(self.config.time_to_live.as_millis()).unwrap_or(u64::MAX),
+                    meta: self.config.meta.clone(),
+                };
+                self.call(Asked::Join, request, effects);
+            }
+            Phase::In => {
+                if now >= self.beat_at && !self.asked.values().any(|asked| matches!(asked, Asked::Beat { .. })) {
+                    self.beat_at = now.after(self.config.heartbeat);
+                    let read_only = self.hearing == Hearing::Deaf;
+                    let request = Request::Beat { node: self.config.node, read_only };
+                    self.call(Asked::Beat { read_only }, request, effects);
+                }
+                let due: Vec<Name> = self
+                    .holds
+                    .iter()
+                    .filter(|(_, hold)| matches!(hold, Hold::Wanted { look_at } if *look_at <= now))
+                    .map(|(lease, _)| lease.clone())
+                    .collect();
+                for lease in due {
+                    if self.hearing != Hearing::Good {
+                        break;
+                    }
+                    self.holds.insert(lease.clone(), Hold::Looking);
+                    self.call(Asked::Lease(lease.clone()), Request::Look { lease }, effects);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, asked: Asked, request: Request, effects: &mut Vec<Effect>) {
+        self.calls += 1;
+        self.asked.insert(self.calls, asked);
+        effects.push(Effect::Call { call: self.calls, request });
+    }
+
+    fn check_trust(&mut self, now: Moment, effects: &mut Vec<Effect>) {
+        if self.phase != Phase::In || now < self.trust_until || self.hearing != Hearing::Good {
+            return;
+        }
+        self.hearing = Hearing::Deaf;
+        for (lease, hold) in &mut self.holds {
+            match *hold {
+                Hold::Held { epoch } | Hold::Minting { epoch } => {
+                    *hold = Hold::Dead { epoch };
+                    effects.push(Effect::Lost { lease: lease.clone(), why: "no heartbeat was answered in time" });
+                }
+                _ => {}
+            }
+        }
+        self.beat_at = now;
+    }
+
+    fn mint(&mut self, lease: &Name, floor: Epoch, effects: &mut Vec<Effect>) {
+        let Some(Hold::Held { epoch } | Hold::Dead { epoch }) = self.holds.get(lease).copied() else { return };
+        self.holds.insert(lease.clone(), Hold::Minting { epoch });
+        let node = self.config.node;
+        let request = Request::HandOver { lease: lease.clone(), node, epoch, heir: node, floor, cause: "mint".into() };
+        self.call(Asked::Lease(lease.clone()), request, effects);
+    }
+
+    fn leave(&mut self, effects: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Leaving | Phase::Gone) {
+            return;
+        }
+        let joined = self.phase == Phase::In;
+        self.phase = Phase::Leaving;
+        if !joined {
+            self.phase = Phase::Gone;
+            effects.push(Effect::Left);
+            return;
+        }
+        let node = self.config.node;
+        for (lease, hold) in std::mem::take(&mut self.holds) {
+            if let Hold::Held { epoch } | Hold::Minting { epoch } | Hold::Dead { epoch } = hold {
+                self.call(Asked::Lease(lease.clone()), Request::Release { lease, node, epoch }, effects);
+            }
+        }
+        self.call(Asked::Leave, Request::Leave { node }, effects);
+    }
+
+    fn answer(
+        &mut self,
+        call: u64,
+        sent_at: Moment,
+        result: Result<Reply, Failure>,
+        now: Moment,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(asked) = self.asked.remove(&call) else { return };
+        match (asked, result) {
+            (Asked::Join, Ok(Reply::Joined)) if self.phase == Phase::Joining => {
+                self.phase = Phase::In;
+                self.beat_at = now.after(self.config.heartbeat);
+                self.trusted(sent_at, effects);
+            }
+            (Asked::Join, Err(failure)) if self.phase == Phase::Joining => {
+                self.phase = Phase::Out;
+                self.beat_at = now.after(self.config.heartbeat / 4);
+                if matches!(failure.class, Class::Fatal | Class::Reject) {
+                    self.phase = Phase::Gone;
+                    effects.push(Effect::Refused(failure));
+                }
+            }
+            (Asked::Beat { read_only }, Ok(Reply::Beat { member, .. })) if self.phase == Phase::In => {
+                if !member {
+                    self.buried(effects);
+                } else if read_only {
+                    self.hearing = Hearing::Renewing;
+                    self.beat_at = now;
+                } else {
+                    self.trusted(sent_at, effects);
+                    if now < self.trust_until {
+                        self.hearing = Hearing::Good;
+                        self.revive(effects);
+                    }
+                }
+            }
+            (Asked::Beat { .. }, _) if self.phase == Phase::In => {
+                self.beat_at = now.after(self.config.heartbeat / 4);
+            }
+            (Asked::Lease(lease), result) => self.lease_answered(&lease, result, now, effects),
+            (Asked::Leave, _) => {
+                self.phase = Phase::Gone;
+                effects.push(Effect::Left);
+            }
+            _ => {}
+        }
+    }
+
+    fn trusts(&self, now: Moment) -> bool {
+        self.hearing == Hearing::Good && now < self.trust_until
+    }
+
+    fn trusted(&mut self, sent_at: Moment, effects: &mut Vec<Effect>) {
+        self.trust_until = sent_at.after(self.config.trust());
+        effects.push(Effect::Trust(self.trust_until));
+    }
+
+    fn revive(&mut self, effects: &mut Vec<Effect>) {
+        let dead: Vec<Name> =
+            self.holds.iter().filter(|(_, h)| matches!(h, Hold::Dead { .. })).map(|(name, _)| name.clone()).collect();
+        for lease in dead {
+            self.mint(&lease, Epoch(0), effects);
+        }
+    }
+
+    fn buried(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Gone;
+        for (lease, hold) in std::mem::take(&mut self.holds) {
+            if matches!(hold, Hold::Held { .. } | Hold::Minting { .. }) {
+                effects.push(Effect::Lost { lease, why: "this node was buried by others" });
+            }
+        }
+        effects.push(Effect::Buried);
+    }
+
+    fn lease_answered(&mut self, lease: &Name, result: Result<Reply, Failure>, now: Moment, effects: &mut Vec<Effect>) {
+        let Some(hold) = self.holds.get(lease).copied() else { return };
+        let node = self.config.node;
+        let again = Hold::Wanted { look_at: now.after(self.config.heartbeat / 4) };
+        let next = match (hold, result) {
+            (Hold::Looking, Ok(Reply::Lease { epoch, free: true, .. })) => {
+                let request =
+                    Request::Take { lease: lease.clone(), node, seen: epoch, floor: Epoch(0), cause: "free".into() };
+                self.call(Asked::Lease(lease.clone()), request, effects);
+                Hold::Taking
+            }
+            // An earlier take of ours whose answer was lost.
+            (Hold::Looking, Ok(Reply::Lease { epoch, holder: Some(holder), .. })) if holder == node => {
+                Hold::Dead { epoch }
+            }
+            (Hold::Taking | Hold::Minting { .. }, Ok(Reply::Taken { epoch })) if self.trusts(now) => {
+                effects.push(Effect::Granted(Term::granted(lease.clone(), epoch, node)));
+                Hold::Held { epoch }
+            }
+            // Won, but nobody may trust it any more: mint anew when heard.
+            (Hold::Taking | Hold::Minting { .. }, Ok(Reply::Taken { epoch })) => Hold::Dead { epoch },
+            // A late answer for a term that has died meanwhile: its epoch is the one to hand over from.
+            (Hold::Dead { .. }, Ok(Reply::Taken { epoch })) => Hold::Dead { epoch },
+            (Hold::Minting { .. }, Ok(Reply::Refused)) => {
+                effects.push(Effect::Lost { lease: lease.clone(), why: "the lease has another holder" });
+                again
+            }
+            (Hold::Minting { .. }, _) => {
+                // Unknown whether a new epoch was minted: the old one may be gone. Look before anything else.
+                effects.push(Effect::Lost { lease: lease.clone(), why: "the store did not say whether it minted" });
+                again
+            }
+            (Hold::Held { .. }, _) => hold,
+            _ => again,
+        };
+        self.holds.insert(lease.clone(), next);
+        if matches!(next, Hold::Dead { .. }) && self.trusts(now) {
+            self.mint(lease, Epoch(0), effects);
+        }
+    }
+}
+
+/// Joins, looks and takes, one after the other: for commands and tests that need a term and run no heartbeat.
+///
+/// # Errors
+/// As the store says, or `lease-held` if another node holds it.
+pub async fn take(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
+    let ttl_ms = u64::try_from(Config::TIME_TO_LIVE.as_millis()).unwrap_or(u64::MAX);
+    store.call(Request::Join { node, name: "once".into(), ttl_ms, meta: "{}".to_owned() }).await?;
+    let lease: Name = lease.into();
+    let Reply::Lease { epoch, free, holder } = store.call(Request::Look { lease: lease.clone() }).await? else {
+        return Err(Failure::fatal("misplaced-reply", "the hive answered another question"));
+    };
+    if !free {
+        let holder = holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+        return Err(Failure::fatal("lease-held", format!("lease {lease} is held by node {holder}")));
+    }
+    let request = Request::Take { lease: lease.clone(), node, seen: epoch, floor: Epoch(0), cause: "once".into() };
+    match store.call(request).await? {
+        Reply::Taken { epoch } => Ok(Term::granted(lease, epoch, node)),
+        _ => Err(Failure::retry("lease-raced", format!("lease {lease} was taken by someone else at the same time"))),
+    }
+}

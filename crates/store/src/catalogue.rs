@@ -63,8 +63,6 @@ pub enum UniqueValue {
     Column(String),
     /// As written in the index.
     Expression(String),
-    /// SQLite: the rowid under none of its columns' names.
-    Rowid,
 }
 
 impl Catalogue {
@@ -114,7 +112,7 @@ impl Unique {
             .iter()
             .map(|part| match &part.value {
                 UniqueValue::Column(name) => Some(name.as_str()),
-                UniqueValue::Expression(_) | UniqueValue::Rowid => None,
+                UniqueValue::Expression(_) => None,
             })
             .collect()
     }

@@ -2,6 +2,7 @@
 //! only say what they hold.
 
 pub mod index;
+pub mod memory;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use index::IndexStep;
+pub use memory::MemorySink;
 
 #[derive(Clone, Debug)]
 pub struct Write {
@@ -26,7 +28,9 @@ pub enum Outcome {
     /// Durable, in the order of the writes.
     Done,
     /// The target holds this newer stamp.
-    Stale { stored: Stamp },
+    Stale {
+        stored: Stamp,
+    },
     Failed(Failure),
 }
 
@@ -55,7 +59,11 @@ pub trait Sink: Send + Sync {
     /// One outcome per write, once they are durable.
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'static, Vec<Outcome>>;
     fn stat(&self, keys: Vec<Key>) -> BoxFuture<'static, Result<Vec<Option<Stat>>, Failure>>;
-    fn list(&self, after: Option<Cursor>, limit: u32) -> BoxFuture<'static, Result<(Vec<Hit>, Option<Cursor>), Failure>>;
+    fn list(
+        &self,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> BoxFuture<'static, Result<(Vec<Hit>, Option<Cursor>), Failure>>;
     /// `query` in the sink's own query language; empty matches everything.
     fn search(&self, query: String, limit: u32) -> BoxFuture<'static, Result<Vec<Hit>, Failure>>;
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>>;

@@ -27,6 +27,8 @@ pub struct Intake {
 pub struct Taken {
     pub event: Arc<Event>,
     pub leads: Leads,
+    /// Read from the other end, out of turn: it does not move the position.
+    pub newest: bool,
 }
 
 /// Where an event leads.

@@ -50,7 +50,9 @@ pub enum Outcome {
     Done(Document),
     Failed(Failure),
     /// A fenced target holds a newer stamp; the engine judges what that means.
-    Stale { stored: Stamp },
+    Stale {
+        stored: Stamp,
+    },
 }
 
 pub trait Step: Send + Sync {

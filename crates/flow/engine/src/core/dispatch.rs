@@ -1,0 +1,295 @@
+//! Who holds what. A batch is one step of one workflow; it lives until it is answered, taken back at its deadline, or
+//! its worker is lost, and only a live batch can be answered.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use honeyflow_event::{Document, Event};
+use honeyflow_runtime::Moment;
+use honeyflow_step::{Batch, Item};
+use honeyflow_workflow::{Role, StepId};
+use serde_json::{Map, Value};
+
+use super::{
+    Core,
+    input::{BatchId, Effect, ToEvaluate, Work, WorkerId},
+    plan::{EXPRESSION, KindId},
+    ready::{Ready, must_evaluate},
+    run::RunState,
+    timer::{Timer, Waiting},
+};
+use crate::slots::Slot;
+
+/// Added to a step's own time-out before its batch is taken back: the worker should notice first.
+const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[derive(Default)]
+pub(crate) struct Dispatch {
+    pub workers: HashMap<WorkerId, Worker>,
+    pub batches: HashMap<BatchId, Held>,
+    next: BatchId,
+    scratch: Vec<Ready>,
+}
+
+pub(crate) struct Worker {
+    /// Batches it can still take, by kind.
+    room: Vec<u32>,
+}
+
+/// A batch in a worker's hands.
+pub(crate) struct Held {
+    pub worker: WorkerId,
+    pub queue: usize,
+    pub kind: KindId,
+    pub items: Vec<HeldItem>,
+    pub given_at: Moment,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct HeldItem {
+    pub run: Slot,
+    pub index: u32,
+    pub attempt: u32,
+}
+
+impl Dispatch {
+    pub fn hello(&mut self, worker: WorkerId, room: &[(KindId, u32)], kinds: usize) {
+        let mut by_kind = vec![0; kinds];
+        for (kind, batches) in room {
+            by_kind[*kind as usize] = *batches;
+        }
+        self.workers.insert(worker, Worker { room: by_kind });
+    }
+
+    /// The batch ends; its worker has room again.
+    pub fn close(&mut self, batch: BatchId) -> Option<Held> {
+        let held = self.batches.remove(&batch)?;
+        if let Some(worker) = self.workers.get_mut(&held.worker) {
+            worker.room[held.kind as usize] += 1;
+        }
+        Some(held)
+    }
+}
+
+impl Core {
+    /// Steps have become ready: queued, or, in a run whose row is gone, passed.
+    pub(crate) fn make_ready(&mut self, slot: Slot, steps: &mut Vec<StepId>) {
+        let Some(run) = self.runs.get_mut(slot) else { return };
+        let graph = run.plan.graph.clone();
+        while let Some(step) = steps.pop() {
+            if run.run.passes(&graph, step) {
+                run.run.end(&graph, step, honeyflow_workflow::End::Succeeded, steps);
+                continue;
+            }
+            let definition = &graph.steps[step as usize];
+            let evaluated = run.find_extra(step, 0).is_some_and(|extra| extra.evaluated);
+            let evaluate = must_evaluate(definition) && !evaluated && !run.run.is_missing();
+            let queue = self.ready.queue(run.workflow, step, evaluate);
+            self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now }, false);
+        }
+        self.conclude_if_ended(slot);
+    }
+
+    /// A step of a run comes back: after a wait, or because its worker handed it back.
+    pub(crate) fn enqueue(&mut self, waiting: Waiting, front: bool) {
+        let Waiting { run: slot, step, index } = waiting;
+        let Some(run) = self.runs.get(slot) else { return };
+        let definition = &run.plan.graph.steps[step as usize];
+        let evaluated = index > 0 || run.find_extra(step, index).is_some_and(|extra| extra.evaluated);
+        let evaluate = must_evaluate(definition) && !evaluated && !run.run.is_missing();
+        let queue = self.ready.queue(run.workflow, step, evaluate);
+        self.ready.push(queue, run.level, Ready { run: slot, index, since: self.now }, front);
+    }
+
+    pub(crate) fn dispatch_all(&mut self, effects: &mut Vec<Effect>) {
+        if self.draining {
+            return;
+        }
+        let mut workers: Vec<WorkerId> = self.dispatch.workers.keys().copied().collect();
+        workers.sort_unstable();
+        for worker in workers {
+            for kind in 0..self.plan.kinds.len() {
+                while self.dispatch.workers[&worker].room[kind] > 0 {
+                    if !self.give_one(worker, super::id(kind), effects) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One batch of a kind to a worker; false if there is nothing to give.
+    fn give_one(&mut self, worker: WorkerId, kind: KindId, effects: &mut Vec<Effect>) -> bool {
+        let (gates, now) = (&self.gates, self.now);
+        let Some((at, level)) = self.ready.pick(kind, now, |queue| gates.passes(queue, now)) else { return false };
+        let mut entries = std::mem::take(&mut self.dispatch.scratch);
+        entries.clear();
+        let queue = &mut self.ready.queues[at];
+        let (workflow, step) = (queue.workflow, queue.step);
+        if let Some(group) = queue.take_suspects() {
+            entries.extend(group);
+        } else {
+            let max = (queue.batch_now as usize).min(self.gates.allowed(queue));
+            queue.take(level, max, &mut entries);
+        }
+        self.ready.served(at, level, entries.len());
+        let given = self.give(worker, kind, (at, workflow, step), &entries, effects);
+        self.dispatch.scratch = entries;
+        given
+    }
+
+    fn give(
+        &mut self,
+        worker: WorkerId,
+        kind: KindId,
+        (queue, workflow, step): (usize, usize, StepId),
+        entries: &[Ready],
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(plan) = entries.iter().find_map(|ready| self.runs.get(ready.run)).map(|run| run.plan.clone()) else {
+            // Nothing but entries of runs that are gone: the queue is shorter now, look again.
+            return true;
+        };
+        let definition = &plan.graph.steps[step as usize];
+        let mut held = Vec::with_capacity(entries.len());
+        let mut items = Vec::with_capacity(if kind == EXPRESSION { 0 } else { entries.len() });
+        let mut to_evaluate = Vec::new();
+        let mut left = Vec::new();
+        for ready in entries {
+            let Some(run) = self.runs.get(ready.run) else { continue };
+            let (source, needs_stamp) = (run.source, definition.role == Role::Load || run.stamp.0 == 0);
+            if !self.is_trusted(source) {
+                left.push(*ready);
+                continue;
+            }
+            if kind == EXPRESSION {
+                to_evaluate.push(self.to_evaluate(ready.run, step));
+            } else {
+                let stamp = if needs_stamp {
+                    match self.draw_stamp(source, effects) {
+                        Some(stamp) => stamp,
+                        None => {
+                            left.push(*ready);
+                            continue;
+                        }
+                    }
+                } else {
+                    run.stamp
+                };
+                items.push(self.item(ready, step, stamp));
+            }
+            let Some(run) = self.runs.get_mut(ready.run) else { continue };
+            run.given |= kind != EXPRESSION;
+            run.leased += 1;
+            run.attempt += 1;
+            held.push(HeldItem { run: ready.run, index: ready.index, attempt: run.attempt });
+        }
+        for ready in left.iter().rev() {
+            if let Some(run) = self.runs.get(ready.run) {
+                self.ready.push(queue, run.level, *ready, true);
+            }
+        }
+        if held.is_empty() {
+            return left.is_empty();
+        }
+        self.dispatch.next += 1;
+        let batch = self.dispatch.next;
+        if let Some(worker) = self.dispatch.workers.get_mut(&worker) {
+            worker.room[kind as usize] -= 1;
+        }
+        self.gates.given(workflow, definition, plan.targets[step as usize], held.len());
+        self.counters.given(held.len());
+        let timeout = definition.timeout;
+        self.timers.set(self.now.after(timeout + DEADLINE_GRACE), Timer::Batch(batch));
+        self.dispatch.batches.insert(batch, Held { worker, queue, kind, items: held, given_at: self.now });
+        let work = if kind == EXPRESSION {
+            Work::Evaluate { graph: plan.graph.clone(), step, items: to_evaluate }
+        } else {
+            let batch = Batch { workflow: plan.name.clone(), step: definition.name.clone(), items, timeout };
+            Work::Execute { workflow, step, batch }
+        };
+        effects.push(Effect::Give { worker, batch, kind, work });
+        true
+    }
+
+    fn item(&mut self, ready: &Ready, step: StepId, stamp: honeyflow_event::Stamp) -> Item {
+        let run = self.runs.get(ready.run).expect("looked up by the caller");
+        let event = self.newest_event(run);
+        let input = input_of(run, step, ready.index, &event);
+        let (entity, attempt) = (run.entity.clone(), run.attempt + 1);
+        let key = self.keys.get(run.key).key.clone();
+        let run = self.runs.get_mut(ready.run).expect("looked up by the caller");
+        run.stamp = stamp;
+        Item { entity, key, stamp, event, input, phase: 0, index: ready.index, attempt }
+    }
+
+    fn to_evaluate(&self, slot: Slot, step: StepId) -> ToEvaluate {
+        let run = self.runs.get(slot).expect("looked up by the caller");
+        let event = self.newest_event(run);
+        let outputs = run.plan.graph.ids().map(|id| (id, run.output(id))).filter(|(_, output)| output.is_some());
+        ToEvaluate { outputs: outputs.collect(), input: default_input(run, step, &event), event }
+    }
+
+    /// Everything the worker held is given out again: at once, and apart from fresh items.
+    pub(crate) fn worker_lost(&mut self, worker: WorkerId) {
+        self.dispatch.workers.remove(&worker);
+        let mut lost: Vec<BatchId> =
+            self.dispatch.batches.iter().filter(|(_, held)| held.worker == worker).map(|(id, _)| *id).collect();
+        lost.sort_unstable();
+        for batch in lost {
+            if let Some(held) = self.dispatch.close(batch) {
+                self.suspect(&held);
+            }
+        }
+    }
+}
+
+/// What a step gets to work on.
+fn input_of(run: &RunState, step: StepId, index: u32, event: &Arc<Event>) -> Document {
+    if run.run.is_missing() {
+        return None;
+    }
+    if let Some(each) = run.extras.as_ref().and_then(|e| e.instances.iter().find(|each| each.step == step)) {
+        return each.inputs.get(index as usize).cloned().flatten();
+    }
+    if let Some(input) = run.find_extra(step, index).and_then(|extra| extra.input.clone()) {
+        return input;
+    }
+    default_input(run, step, event)
+}
+
+/// The event for a root, the need's output for one need, `{need: output}` for several; a sink takes its first need's.
+fn default_input(run: &RunState, step: StepId, event: &Arc<Event>) -> Document {
+    let graph = &run.plan.graph;
+    let role = graph.steps[step as usize].role;
+    match graph.needs(step) {
+        _ if role == Role::Load => None,
+        [] => Some(Arc::new(event_json(event))),
+        [(need, _)] => run.output(*need),
+        [(need, _), ..] if role == Role::Sink => run.output(*need),
+        needs => {
+            let fields = needs.iter().map(|(need, _)| {
+                let output = run.output(*need).map_or(Value::Null, |output| (*output).clone());
+                (graph.steps[*need as usize].name.to_string(), output)
+            });
+            Some(Arc::new(Value::Object(fields.collect::<Map<_, _>>())))
+        }
+    }
+}
+
+/// `$event` as expressions see it.
+pub fn event_json(event: &Event) -> Value {
+    let payload = event
+        .payload
+        .as_deref()
+        .map_or(Value::Null, |text| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())));
+    serde_json::json!({
+        "id": event.id,
+        "tenant": &*event.tenant,
+        "entity": &*event.entity,
+        "key": &*event.key,
+        "time": event.created_ms,
+        "priority": event.priority,
+        "payload": payload,
+    })
+}

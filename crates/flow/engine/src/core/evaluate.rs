@@ -1,0 +1,146 @@
+//! What a step's expressions have given, before its dispatch: go, skip, one instance per element, sleep or emit.
+
+use std::time::Duration;
+
+use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{NewEvent, write::Checkpointed};
+use honeyflow_workflow::{End, Instances, Otherwise, Role};
+use serde_json::Value;
+
+use super::{
+    Core,
+    input::{BatchId, Effect, Evaluated},
+    ready::Ready,
+    run::{Each, Life},
+    settle::After,
+    timer::{Timer, Waiting},
+};
+
+const INSTANCES_MAX: usize = 10_000;
+
+impl Core {
+    pub(crate) fn evaluated(&mut self, batch: BatchId, results: Vec<Evaluated>, effects: &mut Vec<Effect>) {
+        let _ = effects;
+        let Some(held) = self.dispatch.close(batch) else {
+            self.counters.stale_answers += 1;
+            return;
+        };
+        let step = self.ready.queues[held.queue].step;
+        if results.len() != held.items.len() {
+            self.suspect(&held);
+            return;
+        }
+        for (item, result) in held.items.iter().zip(results) {
+            let Some(run) = self.runs.get_mut(item.run) else { continue };
+            run.leased -= 1;
+            if run.life == Life::Open {
+                let waiting = Waiting { run: item.run, step, index: item.index };
+                self.decided(waiting, item.attempt, result);
+            }
+        }
+    }
+
+    fn decided(&mut self, waiting: Waiting, attempt: u32, result: Evaluated) {
+        let Waiting { run: slot, step, index } = waiting;
+        let Some(run) = self.runs.get_mut(slot) else { return };
+        let definition = run.plan.graph.steps[step as usize].clone();
+        let level = run.level;
+        match result {
+            Evaluated::Go(input) => {
+                let extra = run.extra(step, index);
+                (extra.evaluated, extra.input) = (true, Some(input));
+                let queue = self.ready.queue(run.workflow, step, false);
+                self.ready.push(queue, level, Ready { run: slot, index, since: self.now }, false);
+            }
+            Evaluated::Skip if definition.role == Role::Sink && definition.otherwise == Otherwise::Delete => {
+                let extra = run.extra(step, index);
+                (extra.evaluated, extra.input) = (true, Some(None));
+                let queue = self.ready.queue(run.workflow, step, false);
+                self.ready.push(queue, level, Ready { run: slot, index, since: self.now }, false);
+            }
+            Evaluated::Skip => self.finish(waiting, End::Skipped, None),
+            Evaluated::Each(inputs) if inputs.len() > INSTANCES_MAX => {
+                let message = format!("for-each gave {} items, the limit is {INSTANCES_MAX}", inputs.len());
+                self.fail(waiting, Failure::reject("plan-limit", message));
+            }
+            Evaluated::Each(inputs) => {
+                let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+                let mut instances = Instances::new(count, definition.parallel, definition.tolerate);
+                if instances.verdict().is_some() {
+                    let empty = Some(std::sync::Arc::new(Value::Array(Vec::new())));
+                    self.finish(waiting, End::Succeeded, empty);
+                    return;
+                }
+                let queue = self.ready.queue(run.workflow, step, false);
+                while let Some(index) = instances.next() {
+                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now }, false);
+                }
+                let outputs = vec![None; inputs.len()];
+                run.extra(step, 0).evaluated = true;
+                run.extras.get_or_insert_default().instances.push(Each { step, instances, inputs, outputs });
+            }
+            Evaluated::Reject(failure) => self.fail(waiting, failure),
+            Evaluated::Sleep(millis) => {
+                run.extra(step, index).evaluated = true;
+                let source = &self.sources[run.source as usize];
+                let local_ms = i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
+                let until = local_ms + source.store_ahead_ms + i64::try_from(millis).unwrap_or(i64::MAX / 4);
+                let at = self.now.after(Duration::from_millis(millis));
+                if millis <= 1000 {
+                    self.timers.set(at, Timer::Cohort(vec![waiting]));
+                } else {
+                    self.checkpoint(
+                        waiting,
+                        attempt,
+                        Checkpointed::Until(until),
+                        Vec::new(),
+                        After::Sleeping(waiting, at),
+                    );
+                }
+            }
+            Evaluated::Emit(values) => self.emit(waiting, attempt, &values),
+        }
+    }
+
+    /// Events are stored in the transaction of the step's own checkpoint; their ids make a repeat harmless.
+    fn emit(&mut self, waiting: Waiting, attempt: u32, values: &[Value]) {
+        let Some(run) = self.runs.get(waiting.run) else { return };
+        let event = self.newest_event(run);
+        let settled = self.settled(run);
+        let mut events = Vec::with_capacity(values.len());
+        for (number, value) in values.iter().enumerate() {
+            let text = |name: &str| value.get(name).and_then(Value::as_str);
+            let key: Option<Key> = match value.get("key") {
+                Some(Value::String(text)) => Some(text.as_str().into()),
+                Some(Value::Number(number)) => Some(number.to_string().into()),
+                _ => None,
+            };
+            let (Some(entity), Some(key)) = (text("entity"), key) else {
+                let message = "event.emit needs `entity` and `key` (text or number) in each event";
+                self.fail(waiting, Failure::reject("bad-event", message));
+                return;
+            };
+            let priority = value.get("priority").and_then(Value::as_u64).and_then(|level| u8::try_from(level).ok());
+            let once = format!(
+                "{}/{}/{}/{}/{}/{number}",
+                settled.workflow, settled.entity, settled.key, event.id, waiting.step
+            );
+            events.push(NewEvent {
+                kind: if value.get("payload").is_some() { Kind::Message } else { Kind::Row },
+                tenant: settled.tenant.clone(),
+                entity: Name::from(entity),
+                key,
+                priority: priority.unwrap_or(PRIORITY_DEFAULT).min(9),
+                workflow: None,
+                delay: value.get("delay-ms").and_then(Value::as_u64).map(Duration::from_millis),
+                dedupe: Some(once.into()),
+                traceparent: event.traceparent.clone(),
+                root: Some(event.root.unwrap_or(event.id)),
+                payload: value.get("payload").map(|payload| payload.to_string().into()),
+            });
+        }
+        let after = After::Finished(waiting, None);
+        self.checkpoint(waiting, attempt, Checkpointed::Done(None), events, after);
+    }
+}

@@ -1,0 +1,313 @@
+//! Why something may not be given out now: a breaker, a pause, a stopped workflow, a target that said when to come
+//! back. It is also the answer to "why does it wait".
+//!
+//! A breaker: passing → (≥ 20 outcomes in 30 s, half of them `Retry`, from ≥ 3 calls) → closed → after 1, 2, 4 … 10 s
+//! probing with 1, 2, 4 … items → passing, or closed again.
+
+use std::time::Duration;
+
+use honeyflow_event::Name;
+use honeyflow_runtime::{Failure, Moment};
+use serde::Serialize;
+
+use super::{
+    plan::{Plan, TargetId},
+    ready::Queue,
+};
+
+const WINDOW: Duration = Duration::from_secs(30);
+const OUTCOMES_MIN: u32 = 20;
+const CALLS_MIN: u32 = 3;
+const CLOSED_FIRST: Duration = Duration::from_secs(1);
+const CLOSED_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Passing,
+    Closed {
+        until: Moment,
+    },
+    /// So many items may go, and so many are out.
+    Probing {
+        allowed: u32,
+        out: u32,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Breaker {
+    state: State,
+    window_from: Moment,
+    fine: u32,
+    failed: u32,
+    failed_calls: u32,
+    closed_times: u32,
+    pub last_failure: Option<Failure>,
+}
+
+impl Breaker {
+    fn new() -> Breaker {
+        Breaker {
+            state: State::Passing,
+            window_from: Moment::default(),
+            fine: 0,
+            failed: 0,
+            failed_calls: 0,
+            closed_times: 0,
+            last_failure: None,
+        }
+    }
+
+    fn passes(&self, now: Moment) -> bool {
+        match self.state {
+            State::Passing => true,
+            State::Closed { until } => now >= until,
+            State::Probing { allowed, out } => out < allowed,
+        }
+    }
+
+    fn allowed(&self) -> usize {
+        match self.state {
+            State::Passing => usize::MAX,
+            State::Closed { .. } => 1,
+            State::Probing { allowed, out } => (allowed - out).max(1) as usize,
+        }
+    }
+
+    fn given(&mut self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match &mut self.state {
+            State::Passing => {}
+            State::Closed { .. } => self.state = State::Probing { allowed: 1, out: count },
+            State::Probing { out, .. } => *out = out.saturating_add(count),
+        }
+    }
+
+    /// What one call has brought. Returns when the breaker has closed, and until when.
+    fn record(&mut self, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
+        if now.since(self.window_from) > WINDOW {
+            (self.window_from, self.fine, self.failed, self.failed_calls) = (now, 0, 0, 0);
+        }
+        self.fine += fine;
+        self.failed += failed;
+        self.failed_calls += u32::from(failed > 0);
+        match self.state {
+            State::Probing { allowed, out } => {
+                if failed * 2 >= fine + failed && failed > 0 {
+                    return Some(self.close(now, random));
+                }
+                let out = out.saturating_sub(fine + failed);
+                self.state = State::Probing { allowed: allowed.saturating_mul(2), out };
+                if allowed >= 256 {
+                    *self = Breaker::new();
+                    self.window_from = now;
+                }
+                None
+            }
+            State::Passing => {
+                let outcomes = self.fine + self.failed;
+                let closes = outcomes >= OUTCOMES_MIN && self.failed * 2 >= outcomes && self.failed_calls >= CALLS_MIN;
+                closes.then(|| self.close(now, random))
+            }
+            State::Closed { .. } => None,
+        }
+    }
+
+    fn close(&mut self, now: Moment, random: u64) -> Moment {
+        let wait = CLOSED_FIRST.saturating_mul(1 << self.closed_times.min(8)).min(CLOSED_MAX);
+        self.closed_times += 1;
+        let jitter = Duration::from_millis(random % 200);
+        let until = now.after(wait + jitter);
+        self.state = State::Closed { until };
+        (self.fine, self.failed, self.failed_calls) = (0, 0, 0);
+        until
+    }
+}
+
+pub(crate) struct Gates {
+    targets: Vec<Breaker>,
+    workflows: Vec<WorkflowGate>,
+    names: Vec<Name>,
+}
+
+struct WorkflowGate {
+    paused: bool,
+    fatal: Option<Failure>,
+    /// Too many keys due for parking: something common is wrong, so parking is slowed.
+    storm: Breaker,
+    parked_from: Moment,
+    parked: u32,
+}
+
+/// Why a workflow or target lets nothing pass.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Closed {
+    pub name: Name,
+    pub reason: &'static str,
+    pub detail: String,
+}
+
+impl Gates {
+    pub fn new(plan: &Plan) -> Gates {
+        Gates {
+            targets: plan.targets.iter().map(|_| Breaker::new()).collect(),
+            workflows: plan
+                .workflows
+                .iter()
+                .map(|_| WorkflowGate {
+                    paused: false,
+                    fatal: None,
+                    storm: Breaker::new(),
+                    parked_from: Moment::default(),
+                    parked: 0,
+                })
+                .collect(),
+            names: plan.workflows.iter().map(|workflow| workflow.name.clone()).collect(),
+        }
+    }
+
+    pub fn passes(&self, queue: &Queue, now: Moment) -> bool {
+        let workflow = &self.workflows[queue.workflow];
+        !workflow.paused
+            && workflow.fatal.is_none()
+            && workflow.storm.passes(now)
+            && (queue.kind == super::plan::EXPRESSION || self.targets[queue.target as usize].passes(now))
+    }
+
+    pub fn allowed(&self, queue: &Queue) -> usize {
+        let storm = self.workflows[queue.workflow].storm.allowed();
+        if queue.kind == super::plan::EXPRESSION {
+            return storm;
+        }
+        storm.min(self.targets[queue.target as usize].allowed())
+    }
+
+    pub fn given(&mut self, workflow: usize, _step: &honeyflow_workflow::Step, target: TargetId, count: usize) {
+        self.workflows[workflow].storm.given(count);
+        self.targets[target as usize].given(count);
+    }
+
+    pub fn record(&mut self, target: TargetId, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
+        self.targets[target as usize].record(fine, failed, now, random)
+    }
+
+    pub fn note(&mut self, target: TargetId, failure: &Failure) {
+        self.targets[target as usize].last_failure = Some(failure.clone());
+    }
+
+    /// 429: closed until the target said.
+    pub fn close_until(&mut self, target: TargetId, until: Moment) {
+        let breaker = &mut self.targets[target as usize];
+        let until = match breaker.state {
+            State::Closed { until: before } => before.max(until),
+            _ => until,
+        };
+        breaker.state = State::Closed { until };
+    }
+
+    pub fn pause(&mut self, workflow: &str, paused: bool) {
+        for (name, gate) in self.names.iter().zip(&mut self.workflows) {
+            if &**name == workflow {
+                gate.paused = paused;
+            }
+        }
+    }
+
+    /// True the first time.
+    pub fn stop(&mut self, workflow: usize, failure: Failure) -> bool {
+        let first = self.workflows[workflow].fatal.is_none();
+        self.workflows[workflow].fatal = Some(failure);
+        first
+    }
+
+    pub fn clear_fatal(&mut self) {
+        self.workflows.iter_mut().for_each(|workflow| workflow.fatal = None);
+    }
+
+    /// A run of the workflow is due for parking. Returns when that was one too many.
+    pub fn parking(&mut self, workflow: usize, max_per_minute: u32, now: Moment, random: u64) -> Option<Moment> {
+        let gate = &mut self.workflows[workflow];
+        if now.since(gate.parked_from) > Duration::from_secs(60) {
+            (gate.parked_from, gate.parked) = (now, 0);
+        }
+        gate.parked += 1;
+        (gate.parked > max_per_minute).then(|| gate.storm.close(now, random))
+    }
+
+    /// A run of the workflow has succeeded: if it was a probe, the storm is over.
+    pub fn succeeded(&mut self, workflow: usize) {
+        let gate = &mut self.workflows[workflow];
+        if gate.storm.state != State::Passing {
+            gate.storm = Breaker::new();
+            gate.parked = 0;
+        }
+    }
+
+    pub fn is_gated(&self, workflow: usize, targets: &[TargetId], now: Moment) -> bool {
+        let gate = &self.workflows[workflow];
+        gate.paused
+            || gate.fatal.is_some()
+            || !gate.storm.passes(now)
+            || targets.iter().any(|target| matches!(self.targets[*target as usize].state, State::Closed { .. }))
+    }
+
+    pub fn closed(&self, plan: &Plan, now: Moment) -> Vec<Closed> {
+        let mut closed = Vec::new();
+        for (gate, name) in self.workflows.iter().zip(&self.names) {
+            let mut say = |reason, detail| closed.push(Closed { name: name.clone(), reason, detail });
+            if let Some(failure) = &gate.fatal {
+                say("fatal", failure.message.clone());
+            }
+            if gate.paused {
+                say("paused", "resume it with `honeyflow workflow resume`".to_owned());
+            }
+            if !gate.storm.passes(now) {
+                say("storm", "too many keys were due for parking within a minute".to_owned());
+            }
+        }
+        for (breaker, name) in self.targets.iter().zip(&plan.targets) {
+            if let State::Closed { .. } | State::Probing { .. } = breaker.state {
+                let detail = breaker.last_failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
+                closed.push(Closed { name: name.clone(), reason: "breaker", detail });
+            }
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn wf_114_a_breaker_closes_on_half_of_twenty_and_probes_its_way_back() {
+        let mut breaker = Breaker::new();
+        assert_eq!(breaker.record(0, 500, seconds(1), 0), None, "one call alone closes nothing");
+        assert_eq!(breaker.record(0, 1, seconds(1), 0), None);
+        let until = breaker.record(0, 1, seconds(1), 0).expect("the third failed call closes it");
+        assert_eq!(until, seconds(2));
+        assert!(!breaker.passes(seconds(1)) && breaker.passes(seconds(2)));
+        assert_eq!(breaker.allowed(), 1);
+        breaker.given(1);
+        assert!(!breaker.passes(seconds(2)), "one probe at a time");
+        assert_eq!(breaker.record(0, 1, seconds(3), 0), Some(seconds(5)), "twice as long");
+        breaker.given(1);
+        for _ in 0..9 {
+            let allowed = u32::try_from(breaker.allowed()).unwrap_or(1);
+            assert_eq!(breaker.record(allowed, 0, seconds(6), 0), None);
+        }
+        assert_eq!(breaker.state, State::Passing);
+    }
+
+    #[test]
+    fn wf_114_more_good_than_bad_keeps_it_open() {
+        let mut breaker = Breaker::new();
+        for _ in 0..100 {
+            assert_eq!(breaker.record(6, 4, seconds(1), 0), None);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What the core hears and what it wants done. Effects that are store requests are sent as they are.
+
+use std::sync::Arc;
+
+use honeyflow_event::{Document, Epoch, Event, Name};
+use honeyflow_hive::Term;
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_source::Intake;
+use honeyflow_step::{Batch, Outcome};
+use honeyflow_store::{Poll, Recovered, Reply, Write};
+use honeyflow_workflow::{Graph, StepId};
+use serde_json::Value;
+
+use super::plan::{KindId, SourceId};
+
+pub type WorkerId = u32;
+pub type BatchId = u64;
+pub type WriteId = u64;
+
+#[derive(Debug)]
+pub enum Input {
+    Tick,
+    Granted(Term),
+    Lost {
+        lease: Name,
+    },
+    /// Terms are good until then; nothing fenced is begun after it.
+    Trust(Moment),
+    Recovered {
+        source: SourceId,
+        result: Result<Recovered, Failure>,
+    },
+    Polled {
+        source: SourceId,
+        poll: u64,
+        result: Result<Intake, Failure>,
+    },
+    /// A worker offers room: so many batches of a kind at once.
+    Hello {
+        worker: WorkerId,
+        room: Vec<(KindId, u32)>,
+    },
+    WorkerLost {
+        worker: WorkerId,
+    },
+    /// A step panicked: the batch has no answer, the worker lives.
+    Unanswered {
+        batch: BatchId,
+    },
+    /// The answer to a batch; the worker has room for another one of its kind.
+    Outcomes {
+        batch: BatchId,
+        outcomes: Vec<Outcome>,
+    },
+    Evaluated {
+        batch: BatchId,
+        results: Vec<Evaluated>,
+    },
+    Written {
+        write: WriteId,
+        result: Result<Reply, Failure>,
+    },
+    Pause {
+        workflow: Name,
+        paused: bool,
+    },
+    /// No new work; what is held ends or stays in the table.
+    Drain,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    Recover {
+        source: SourceId,
+    },
+    Poll {
+        source: SourceId,
+        poll: u64,
+        request: Poll,
+    },
+    Give {
+        worker: WorkerId,
+        batch: BatchId,
+        kind: KindId,
+        work: Work,
+    },
+    /// The batch is taken back: whatever the worker still says of it is refused.
+    Cancel {
+        worker: WorkerId,
+        batch: BatchId,
+    },
+    Write {
+        source: SourceId,
+        write: WriteId,
+        request: Write,
+    },
+    Mint {
+        lease: Name,
+        floor: Epoch,
+    },
+    /// Something a person should read, once.
+    Alarm {
+        code: &'static str,
+        message: String,
+    },
+    Drained,
+}
+
+#[derive(Debug)]
+pub enum Work {
+    Execute { workflow: usize, step: StepId, batch: Batch },
+    Evaluate { graph: Arc<Graph>, step: StepId, items: Vec<ToEvaluate> },
+}
+
+/// One run's step, before its dispatch: its `when`, `for-each` and `input`.
+#[derive(Debug)]
+pub struct ToEvaluate {
+    pub event: Arc<Event>,
+    /// By step: outputs that are there.
+    pub outputs: Vec<(StepId, Document)>,
+    pub input: Document,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Evaluated {
+    Go(Document),
+    /// `when` was false or null.
+    Skip,
+    /// Inputs of the instances.
+    Each(Vec<Document>),
+    Reject(Failure),
+    /// `sleep`: milliseconds from now.
+    Sleep(u64),
+    Emit(Vec<Value>),
+}

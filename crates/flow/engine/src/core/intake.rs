@@ -1,0 +1,348 @@
+//! Rows become obligations, obligations become runs. A row owes one run per (entity, key, workflow) it leads to.
+
+use std::sync::Arc;
+
+use honeyflow_event::{Event, EventId, Kind, Name, Target};
+use honeyflow_runtime::Failure;
+use honeyflow_source::{Intake, Leads, Taken};
+use honeyflow_store::{
+    Op,
+    write::{Checkpoint, Checkpointed, FanOut},
+};
+use honeyflow_workflow::{End, Exclusion, Order, Run};
+use smallvec::{SmallVec, smallvec};
+
+use super::{
+    Core, Row,
+    input::Effect,
+    key::Owed,
+    plan::SourceId,
+    run::{Extras, Life, RunState},
+    settle::After,
+    timer::{Timer, Waiting},
+};
+use crate::slots::Slot;
+
+impl Core {
+    pub(crate) fn polled(
+        &mut self,
+        source: SourceId,
+        poll: u64,
+        result: Result<Intake, Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let limits = self.plan.limits.clone();
+        let random = self.random();
+        let now = self.now;
+        let state = &mut self.sources[source as usize];
+        if !state.poll.answered(poll) {
+            return;
+        }
+        let intake = match result {
+            Ok(intake) => intake,
+            Err(failure) => {
+                state.lingering.clear();
+                state.poll.failed(now, &limits, random);
+                self.counters.poll_failures += 1;
+                self.counters.note_store_failure(&failure);
+                return;
+            }
+        };
+        state.poll.harvested(&intake, now, &limits);
+        if state.schema_version.is_some_and(|before| before != intake.schema_version) {
+            // What was missing may be there now: tables come back at the end of a migration.
+            state.poll.held.clear();
+            state.poll.rewind();
+            self.gates.clear_fatal();
+            effects.push(Effect::Alarm {
+                code: "schema-changed",
+                message: format!("the schema behind source {} has changed", self.plan.sources[source as usize].name),
+            });
+        }
+        let state = &mut self.sources[source as usize];
+        state.schema_version = Some(intake.schema_version);
+        #[expect(clippy::cast_possible_wrap, reason = "milliseconds since start are far below 2^63")]
+        let local_ms = (now.0 / 1000) as i64;
+        state.store_ahead_ms = intake.store_ms - local_ms;
+        for oversized in &intake.oversized {
+            let failure = Failure::reject(
+                "payload-too-large",
+                format!(
+                    "the payload has {} bytes, the limit is {}",
+                    oversized.bytes, self.plan.sources[source as usize].payload_bytes_max
+                ),
+            );
+            self.park_row(source, oversized.id, failure);
+        }
+        for taken in intake.taken {
+            self.take(source, taken);
+        }
+        self.sources[source as usize].lingering.clear();
+    }
+
+    fn take(&mut self, source: SourceId, taken: Taken) {
+        let Taken { event, leads, .. } = taken;
+        let state = &self.sources[source as usize];
+        if state.known.contains_key(&event.id) && !crate::planted::on("PB-13") {
+            self.counters.seen_again += 1;
+            return;
+        }
+        if state.lingering.contains(&event.id) {
+            return;
+        }
+        self.counters.events += 1;
+        match leads {
+            Leads::To(targets) => self.admit(source, &event, &targets),
+            Leads::Replace(by) => {
+                let row = self.remember(source, event.clone(), 1);
+                self.push_op(source, Op::Replace { event: event.id, by }, After::RowGone(row));
+            }
+            Leads::Page(page) => {
+                let row = self.remember(source, event.clone(), 1);
+                let limits = &self.plan.limits;
+                let op = FanOut {
+                    event: event.id,
+                    root: page.root,
+                    tenant: event.tenant.clone(),
+                    entity: page.entity,
+                    workflow: event.workflow.clone(),
+                    statement: page.statement,
+                    causes: page.causes,
+                    after: page.after,
+                    page: limits.fan_out_page,
+                    pending_max: limits.fan_out_pending_max,
+                };
+                self.push_op(source, Op::FanOut(Box::new(op)), After::RowGone(row));
+            }
+            Leads::Unreadable(failure) => self.park_row(source, event.id, failure),
+            Leads::Held(failure) => self.sources[source as usize].poll.hold(&event, failure),
+        }
+    }
+
+    fn park_row(&mut self, source: SourceId, event: EventId, failure: Failure) {
+        if self.sources[source as usize].settling.parking_rows.insert(event) {
+            self.counters.parked += 1;
+            self.push_op(source, Op::ParkRow { event, failure }, After::RowParked(event));
+        }
+    }
+
+    fn remember(&mut self, source: SourceId, event: Arc<Event>, owes: u32) -> Slot {
+        let id = event.id;
+        let row = self.rows.insert(Row { event, source, owes });
+        self.sources[source as usize].known.insert(id, row);
+        row
+    }
+
+    fn admit(&mut self, source: SourceId, event: &Arc<Event>, targets: &[Target]) {
+        let plan = self.plan.clone();
+        let entities = &plan.sources[source as usize].entities;
+        let wanted = |workflow: usize| match &event.workflow {
+            Some(name) => plan.workflows[workflow].name == *name,
+            None => true,
+        };
+        let mut owed: SmallVec<[(&Target, u16, usize); 2]> = SmallVec::new();
+        for target in targets {
+            let Some(entity) = entities.get(&target.entity) else { continue };
+            owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
+        }
+        if self.would_overflow(source, event, &owed) {
+            return;
+        }
+        let count = u32::try_from(owed.len()).unwrap_or(u32::MAX);
+        let row = self.remember(source, event.clone(), count);
+        if owed.is_empty() {
+            self.counters.unmatched += 1;
+            self.push_op(source, Op::Settle { events: vec![event.id], runs: Vec::new() }, After::RowGone(row));
+            return;
+        }
+        for (target, entity, workflow) in owed {
+            let key = self.keys.find_or_insert(source, (entity, &target.entity), &event.tenant, &target.key);
+            self.owe(key, workflow, row);
+            self.start_runs(key);
+        }
+    }
+
+    /// A key remembers a bounded number of rows; the rest stays in the table until its run has ended.
+    fn would_overflow(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) -> bool {
+        let max = self.plan.limits.rows_per_key_max;
+        for (target, entity, _) in owed {
+            let Some(slot) = self.keys.find(source, *entity, &event.tenant, &target.key) else { continue };
+            let Some(key) = self.keys.get_mut(slot) else { continue };
+            if key.owed.iter().map(|owed| owed.rows.len()).sum::<usize>() >= max {
+                key.overflowed = true;
+                self.counters.overflowed += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The row joins the open run if no attempt has been given out yet, else it waits for the next.
+    fn owe(&mut self, key_slot: Slot, workflow: usize, row_slot: Slot) {
+        let Some(row) = self.rows.get(row_slot) else { return };
+        let (event_id, event_kind, level) = (row.event.id, row.event.kind, row.event.priority);
+        let Some(key) = self.keys.get_mut(key_slot) else { return };
+        for slot in &key.open {
+            let Some(run) = self.runs.get_mut(*slot) else { continue };
+            if run.workflow != workflow {
+                continue;
+            }
+            let covers = run.extras.as_ref().and_then(|extras| extras.covers.as_ref());
+            let joins = match covers {
+                Some(covers) => covers.contains(&event_id),
+                None => !run.given && run.plan.order == Order::Latest && event_kind == Kind::Row,
+            };
+            if joins && run.life == Life::Open {
+                run.rows.push(row_slot);
+                self.counters.merged += 1;
+                return;
+            }
+            run.level = run.level.min(level);
+        }
+        match key.owed.iter_mut().find(|owed| owed.workflow == workflow) {
+            Some(owed) => owed.rows.push(row_slot),
+            None => {
+                let at = key.owed.iter().position(|owed| owed.workflow > workflow).unwrap_or(key.owed.len());
+                key.owed.insert(at, Owed { workflow, rows: smallvec![row_slot] });
+            }
+        }
+    }
+
+    /// Starts what the key's exclusion allows, in the order of the workflows.
+    pub(crate) fn start_runs(&mut self, key_slot: Slot) {
+        let mut at = 0;
+        while !self.draining {
+            let Some(key) = self.keys.get_mut(key_slot) else { return };
+            let Some(owed) = key.owed.get_mut(at) else { break };
+            let workflow = owed.workflow;
+            let plan = self.plan.workflows[workflow].clone();
+            let excluded = key.open.iter().any(|slot| {
+                self.runs.get(*slot).is_some_and(|run| match plan.exclusion {
+                    Exclusion::Key => run.is_exclusive() && !crate::planted::on("single-flight"),
+                    Exclusion::Workflow => run.workflow == workflow,
+                    Exclusion::None => false,
+                })
+            });
+            if excluded {
+                at += 1;
+                continue;
+            }
+            let first_kind = owed.rows.first().and_then(|row| self.rows.get(*row)).map(|row| row.event.kind);
+            let merges = plan.order == Order::Latest && first_kind == Some(Kind::Row);
+            let rows: SmallVec<[Slot; 2]> =
+                if merges { std::mem::take(&mut owed.rows) } else { smallvec![owed.rows.remove(0)] };
+            if owed.rows.is_empty() {
+                key.owed.remove(at);
+            }
+            let (source, entity) = (key.source, key.entity_name.clone());
+            self.counters.merged += rows.len() as u64 - 1;
+            self.begin(key_slot, source, entity, workflow, rows);
+        }
+        self.keys.release(key_slot);
+    }
+
+    fn begin(&mut self, key: Slot, source: SourceId, entity: Name, workflow: usize, rows: SmallVec<[Slot; 2]>) {
+        let plan = self.plan.workflows[workflow].clone();
+        let level = plan.priority.unwrap_or_else(|| {
+            rows.iter().filter_map(|row| self.rows.get(*row)).map(|row| row.event.priority).min().unwrap_or(4)
+        });
+        let mut ready = std::mem::take(&mut self.scratch_steps);
+        ready.clear();
+        let mut state = RunState {
+            run: Run::begin(&plan.graph, &mut ready),
+            plan,
+            workflow,
+            source,
+            entity,
+            key,
+            rows,
+            stamp: honeyflow_event::Stamp::default(),
+            level: level.min(9),
+            life: Life::Open,
+            given: false,
+            leased: 0,
+            attempt: 0,
+            outputs: None,
+            extras: None,
+            opened_at: self.now,
+        };
+        let mut delayed = Vec::new();
+        let sleeping = self.resume(&mut state, &mut ready, &mut delayed);
+        self.counters.opened(&state);
+        let slot = self.runs.insert(state);
+        if let Some(key) = self.keys.get_mut(key) {
+            key.open.push(slot);
+        }
+        for (step, index, wait) in sleeping.into_iter().chain(delayed) {
+            ready.retain(|other| *other != step);
+            let at = self.now.after(wait);
+            self.timers.set(at, Timer::Cohort(vec![Waiting { run: slot, step, index }]));
+        }
+        self.make_ready(slot, &mut ready);
+        self.scratch_steps = ready;
+    }
+
+    /// Takes up what an earlier owner has left: charges and checkpoints. Returns steps that sleep, and for how long.
+    fn resume(
+        &mut self,
+        state: &mut RunState,
+        ready: &mut Vec<u16>,
+        delayed: &mut Vec<(u16, u32, std::time::Duration)>,
+    ) -> Vec<(u16, u32, std::time::Duration)> {
+        let source = &mut self.sources[state.source as usize];
+        if source.charges.is_empty() && source.checkpoints.is_empty() {
+            return Vec::new();
+        }
+        let run = self.settled(state);
+        let source = &mut self.sources[state.source as usize];
+        for charged in source.charges.remove(&run).unwrap_or_default() {
+            let Some(step) = state.plan.graph.step(&charged.step) else { continue };
+            state.extra(step, charged.index).charges = charged.attempts;
+            if !charged.due_in.is_zero() {
+                delayed.push((step, charged.index, charged.due_in));
+            }
+        }
+        let checkpoints = source.checkpoints.remove(&run).unwrap_or_default();
+        if checkpoints.is_empty() {
+            return Vec::new();
+        }
+        let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
+        restore(state, &checkpoints, ready, store_now)
+    }
+}
+
+fn restore(
+    state: &mut RunState,
+    checkpoints: &[Checkpoint],
+    ready: &mut Vec<u16>,
+    store_now: i64,
+) -> Vec<(u16, u32, std::time::Duration)> {
+    let graph = state.plan.graph.clone();
+    let mut finished = Vec::new();
+    let mut sleeping = Vec::new();
+    for checkpoint in checkpoints {
+        let Some(step) = graph.step(&checkpoint.step) else { continue };
+        match &checkpoint.outcome {
+            Checkpointed::Done(output) => {
+                finished.push((step, End::Succeeded));
+                state.keep_output(step, output.clone());
+            }
+            Checkpointed::Failed(failure) => {
+                finished.push((step, End::Failed));
+                let entry = (step, checkpoint.index, checkpoint.attempt, failure.clone());
+                state.extras.get_or_insert_default().failed.push(entry);
+            }
+            Checkpointed::Skipped => finished.push((step, End::Skipped)),
+            Checkpointed::Until(at_ms) => {
+                let wait = u64::try_from(at_ms - store_now).unwrap_or(0);
+                sleeping.push((step, checkpoint.index, std::time::Duration::from_millis(wait)));
+                state.extra(step, checkpoint.index).evaluated = true;
+            }
+        }
+    }
+    ready.clear();
+    state.run = Run::restore(&graph, &finished, ready);
+    let extras: &mut Extras = state.extras.get_or_insert_default();
+    extras.covers = checkpoints.last().map(|checkpoint| checkpoint.covers.clone());
+    sleeping
+}

@@ -1,0 +1,321 @@
+//! What is done next, decided without touching anything: `advance(input, now) → effects`.
+//!
+//! The three masters are its parts. The *poller master* ([`poll`], [`intake`]) asks for events only where there is
+//! room and remembers which rows are in flight. The *workflow master* ([`run`], [`key`], [`settle`]) owns the runs: it
+//! alone says that one is finished. The *worker master* ([`ready`], [`dispatch`], [`gate`], [`outcome`]) alone says who
+//! holds what; an answer that does not name a live batch changes nothing.
+//!
+//! | what happened        | what follows                                                              |
+//! |----------------------|---------------------------------------------------------------------------|
+//! | lease granted        | recover failures and checkpoints, then poll                                |
+//! | rows polled          | obligations per (entity, key, workflow); a free key starts its run         |
+//! | worker has room      | a batch of one step, by priority; the merge window of its runs closes      |
+//! | outcomes             | dependents decided, or delayed, charged, parked, by class alone            |
+//! | run ended            | rows whose last obligation it was are deleted, fenced; the key stays held   |
+//! | write committed      | key free: the next run of the key may start                                |
+//! | lease lost           | everything is forgotten; the rows are still in the table                   |
+
+pub mod dispatch;
+pub mod evaluate;
+pub mod gate;
+pub mod input;
+pub mod intake;
+pub mod key;
+pub mod outcome;
+pub mod plan;
+pub mod poll;
+pub mod ready;
+pub mod run;
+pub mod settle;
+pub mod status;
+pub mod timer;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use honeyflow_event::{Epoch, Event, EventId, Stamp};
+use honeyflow_hive::Term;
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_store::write::{Charged, Checkpoint, Settled};
+
+pub use self::input::{BatchId, Effect, Evaluated, Input, WorkerId, WriteId};
+use self::{
+    dispatch::Dispatch,
+    gate::Gates,
+    key::Keys,
+    plan::{Plan, SourceId},
+    poll::PollState,
+    ready::ReadyQueues,
+    run::RunState,
+    settle::Settling,
+    status::Counters,
+    timer::Timers,
+};
+use crate::slots::{Slot, Slots};
+
+/// A row in flight.
+pub(crate) struct Row {
+    pub event: Arc<Event>,
+    pub source: SourceId,
+    /// Obligations left: one per (entity, key, workflow) it leads to.
+    pub owes: u32,
+}
+
+/// What belongs to one source: its lease, its stamps, its rows in flight.
+pub(crate) struct SourceState {
+    pub term: Option<Term>,
+    /// A new epoch was asked for; writes of the old one wait.
+    pub minting: bool,
+    pub sequence: u32,
+    pub recovered: bool,
+    pub recovering: bool,
+    pub known: hashbrown::HashMap<EventId, Slot>,
+    /// Rows done while a poll was under way: that poll may still show them.
+    pub lingering: hashbrown::HashSet<EventId>,
+    pub poll: PollState,
+    pub settling: Settling,
+    pub charges: BTreeMap<Settled, Vec<Charged>>,
+    pub checkpoints: BTreeMap<Settled, Vec<Checkpoint>>,
+    /// Store's clock minus local clock, in milliseconds, as last seen.
+    pub store_ahead_ms: i64,
+    pub schema_version: Option<i64>,
+}
+
+pub struct Core {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) sources: Vec<SourceState>,
+    pub(crate) rows: Slots<Row>,
+    pub(crate) keys: Keys,
+    pub(crate) runs: Slots<RunState>,
+    pub(crate) ready: ReadyQueues,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) gates: Gates,
+    pub(crate) timers: Timers,
+    pub(crate) counters: Counters,
+    pub(crate) trust_until: Moment,
+    pub(crate) draining: bool,
+    pub(crate) drained_said: bool,
+    pub(crate) random: u64,
+    pub(crate) now: Moment,
+    /// Reused between inputs.
+    pub(crate) scratch_steps: Vec<u16>,
+}
+
+impl Core {
+    /// `seed` feeds the jitter: the same seed and inputs give the same effects.
+    pub fn new(plan: Arc<Plan>, seed: u64) -> Core {
+        let sources = plan.sources.iter().map(|_| SourceState::new()).collect();
+        let mut core = Core {
+            sources,
+            rows: Slots::default(),
+            keys: Keys::default(),
+            runs: Slots::default(),
+            ready: ReadyQueues::new(&plan),
+            dispatch: Dispatch::default(),
+            gates: Gates::new(&plan),
+            timers: Timers::default(),
+            counters: Counters::default(),
+            trust_until: Moment::default(),
+            draining: false,
+            drained_said: false,
+            random: seed | 1,
+            now: Moment::default(),
+            scratch_steps: Vec::new(),
+            plan,
+        };
+        core.counters.size(&core.plan);
+        core
+    }
+
+    pub fn advance(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Tick => {}
+            Input::Granted(term) => self.granted(term, effects),
+            Input::Lost { lease } => self.lost(&lease),
+            Input::Trust(until) => self.trust_until = until,
+            Input::Recovered { source, result } => self.recovered(source, result, effects),
+            Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
+            Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
+            Input::WorkerLost { worker } => self.worker_lost(worker),
+            Input::Unanswered { batch } => self.unanswered(batch),
+            Input::Outcomes { batch, outcomes } => self.outcomes(batch, outcomes, effects),
+            Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
+            Input::Written { write, result } => self.written(write, result, effects),
+            Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
+            Input::Drain => self.draining = true,
+        }
+        self.settle_down(effects);
+    }
+
+    /// When the next `Tick` is due, if nothing else happens.
+    pub fn wake_at(&self) -> Moment {
+        let mut at = self.timers.next();
+        if !self.draining {
+            for source in &self.sources {
+                at = at.min(source.poll.wake_at(source));
+            }
+        }
+        for source in &self.sources {
+            at = at.min(source.settling.wake_at());
+        }
+        at
+    }
+
+    /// After every input: whatever has become possible.
+    fn settle_down(&mut self, effects: &mut Vec<Effect>) {
+        self.fire_timers(effects);
+        self.dispatch_all(effects);
+        for source in 0..self.sources.len() {
+            self.flush_writes(source, effects);
+            self.poll_if_due(source, effects);
+        }
+        if self.draining && !self.drained_said && self.is_quiet() {
+            self.drained_said = true;
+            effects.push(Effect::Drained);
+        }
+    }
+
+    /// Nothing is held by a worker, and nothing is being written.
+    fn is_quiet(&self) -> bool {
+        self.dispatch.batches.is_empty() && self.sources.iter().all(|source| source.settling.is_quiet())
+    }
+
+    fn granted(&mut self, term: Term, effects: &mut Vec<Effect>) {
+        let Some(source) = self.plan.sources.iter().position(|source| source.lease == *term.lease()) else { return };
+        let state = &mut self.sources[source];
+        let minted = state.minting && state.recovered;
+        state.minting = false;
+        state.sequence = 0;
+        state.term = Some(term);
+        if minted {
+            state.settling.retry_at = self.now;
+        } else {
+            state.recovering = true;
+            effects.push(Effect::Recover { source: id(source) });
+        }
+    }
+
+    fn lost(&mut self, lease: &str) {
+        let Some(source) = self.plan.sources.iter().position(|source| &*source.lease == lease) else { return };
+        self.counters.leases_lost += 1;
+        self.forget_source(source);
+    }
+
+    fn recovered(
+        &mut self,
+        source: SourceId,
+        result: Result<honeyflow_store::Recovered, Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let state = &mut self.sources[source as usize];
+        if !state.recovering {
+            return;
+        }
+        let Ok(found) = result else {
+            effects.push(Effect::Recover { source });
+            return;
+        };
+        state.recovering = false;
+        state.recovered = true;
+        state.charges.clear();
+        for charged in found.failures {
+            state.charges.entry(charged.run.clone()).or_default().push(charged);
+        }
+        state.checkpoints.clear();
+        for checkpoint in found.checkpoints {
+            state.checkpoints.entry(checkpoint.run.clone()).or_default().push(checkpoint);
+        }
+        for pause in found.paused {
+            if pause.noun == "workflow" {
+                self.gates.pause(&pause.name, true);
+            }
+        }
+        self.sources[source as usize].poll.begin(self.now);
+    }
+
+    /// The lease has gone: no further effect. The rows are still in the table; the next owner finds them.
+    fn forget_source(&mut self, source: usize) {
+        let gone: Vec<Slot> =
+            self.runs.iter().filter(|(_, run)| run.source as usize == source).map(|(slot, _)| slot).collect();
+        for slot in gone {
+            if let Some(run) = self.runs.remove(slot) {
+                self.counters.forgotten += 1;
+                self.counters.closed(&run);
+            }
+        }
+        let rows: Vec<Slot> =
+            self.rows.iter().filter(|(_, row)| row.source as usize == source).map(|(slot, _)| slot).collect();
+        for slot in rows {
+            self.rows.remove(slot);
+        }
+        self.keys.forget_source(id(source));
+        self.sources[source] = SourceState::new();
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        // xorshift64*: fast, and good enough to spread retries.
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A stamp for a load that begins now; none while the lease is not trusted or a new epoch is awaited.
+    pub(crate) fn draw_stamp(&mut self, source: SourceId, effects: &mut Vec<Effect>) -> Option<Stamp> {
+        let sequence_max = self.plan.limits.sequence_max;
+        let state = &mut self.sources[source as usize];
+        let epoch = state.term.as_ref()?.epoch();
+        if state.sequence >= sequence_max {
+            if crate::planted::on("PB-5") {
+                state.sequence = 0;
+            } else {
+                self.mint(source, Epoch(0), effects);
+                return None;
+            }
+        }
+        let state = &mut self.sources[source as usize];
+        state.sequence += 1;
+        if crate::planted::on("PB-4") && state.sequence.is_multiple_of(64) {
+            state.sequence = 1;
+        }
+        Some(Stamp::new(epoch, state.sequence))
+    }
+
+    pub(crate) fn mint(&mut self, source: SourceId, floor: Epoch, effects: &mut Vec<Effect>) {
+        let state = &mut self.sources[source as usize];
+        if state.minting || state.term.is_none() {
+            return;
+        }
+        state.minting = true;
+        self.counters.minted += 1;
+        effects.push(Effect::Mint { lease: self.plan.sources[source as usize].lease.clone(), floor });
+    }
+
+    pub(crate) fn is_trusted(&self, source: SourceId) -> bool {
+        self.now < self.trust_until && self.sources[source as usize].term.is_some()
+    }
+}
+
+pub(crate) fn id(index: usize) -> u16 {
+    u16::try_from(index).expect("configurations have fewer than 65,536 of anything")
+}
+
+impl SourceState {
+    fn new() -> SourceState {
+        SourceState {
+            term: None,
+            minting: false,
+            sequence: 0,
+            recovered: false,
+            recovering: false,
+            known: hashbrown::HashMap::new(),
+            lingering: hashbrown::HashSet::new(),
+            poll: PollState::default(),
+            settling: Settling::default(),
+            charges: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            store_ahead_ms: 0,
+            schema_version: None,
+        }
+    }
+}

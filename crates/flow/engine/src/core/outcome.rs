@@ -1,0 +1,395 @@
+//! What an answer means, by its class alone.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::Document;
+use honeyflow_runtime::{Backoff, Class, Failure};
+use honeyflow_step::Outcome;
+use honeyflow_store::{
+    Op,
+    write::{Checkpoint, Checkpointed},
+};
+use honeyflow_workflow::{End, Role};
+use serde_json::Value;
+
+use super::{
+    Core,
+    dispatch::Held,
+    input::{BatchId, Effect},
+    ready::Ready,
+    run::Life,
+    settle::After,
+    timer::{Timer, Waiting},
+};
+use crate::slots::Slot;
+
+/// Rejects that no further try can mend.
+const FINAL: &[&str] = &["kills-worker", "too-slow", "plan-limit", "output-too-large", "bad-answer"];
+const DEATHS_MAX: u32 = 3;
+
+impl Core {
+    pub(crate) fn outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
+        let Some(held) = self.dispatch.close(batch) else {
+            self.counters.stale_answers += 1;
+            return;
+        };
+        self.follow_duration(&held);
+        let (workflow, step, target) = {
+            let queue = &self.ready.queues[held.queue];
+            (queue.workflow, queue.step, queue.target)
+        };
+        let complete = outcomes.len() == held.items.len();
+        let mut outcomes = outcomes.into_iter();
+        let (mut fine, mut failed) = (0, 0);
+        let mut again = Vec::new();
+        let mut tries = 0;
+        for item in &held.items {
+            let outcome = match outcomes.next() {
+                Some(outcome) if complete => outcome,
+                _ => {
+                    Outcome::Failed(Failure::reject("bad-answer", "the step answered with another number of outcomes"))
+                }
+            };
+            let Some(run) = self.runs.get_mut(item.run) else { continue };
+            run.leased -= 1;
+            if run.life != Life::Open {
+                continue;
+            }
+            let waiting = Waiting { run: item.run, step, index: item.index };
+            match outcome {
+                Outcome::Done(output) => {
+                    fine += 1;
+                    self.done(waiting, item.attempt, output);
+                }
+                Outcome::Stale { stored } => {
+                    fine += 1;
+                    self.stale(waiting, stored, effects);
+                }
+                Outcome::Failed(failure) => {
+                    self.counters.failed(failure.class);
+                    match failure.class {
+                        Class::Retry => {
+                            failed += 1;
+                            if let Some(retries) = self.retry(waiting, &failure) {
+                                tries = tries.max(retries);
+                                again.push(waiting);
+                            }
+                            self.gates.note(target, &failure);
+                        }
+                        Class::RetryAfter => {
+                            let until = self.now.after(failure.after.unwrap_or(Duration::from_secs(1)));
+                            self.gates.note(target, &failure);
+                            self.gates.close_until(target, until);
+                            self.timers.set(until, Timer::Cohort(vec![waiting]));
+                        }
+                        Class::Reject => {
+                            fine += 1;
+                            self.reject(waiting, failure);
+                        }
+                        Class::Fatal => {
+                            if self.gates.stop(workflow, failure.clone()) {
+                                let name = self.plan.workflows[workflow].name.clone();
+                                let message = format!("workflow {name} has stopped: {failure}");
+                                effects.push(Effect::Alarm { code: "workflow-stopped", message });
+                            }
+                            self.enqueue(waiting, true);
+                        }
+                    }
+                }
+            }
+        }
+        let random = self.random();
+        if let Some(until) = self.gates.record(target, fine, failed, self.now, random) {
+            self.counters.breaker_closed += 1;
+            self.timers.set(until, Timer::Gate);
+            let name = self.plan.targets[target as usize].clone();
+            effects.push(Effect::Alarm {
+                code: "breaker-closed",
+                message: format!("target {name} keeps failing: it is left alone for a while"),
+            });
+        }
+        if !again.is_empty() {
+            let own = self.plan.workflows[workflow].graph.steps[step as usize].backoff;
+            let backoff = own.map_or(self.plan.limits.retry_backoff, |own| Backoff::new(own.base, own.cap));
+            let wait = backoff.wait(tries.saturating_sub(1), self.random());
+            self.timers.set(self.now.after(wait), Timer::Cohort(again));
+        }
+    }
+
+    fn follow_duration(&mut self, held: &Held) {
+        let target = self.plan.limits.batch_target;
+        let took = self.now.since(held.given_at);
+        let queue = &mut self.ready.queues[held.queue];
+        let role = self.plan.workflows[queue.workflow].graph.steps[queue.step as usize].role;
+        if role == Role::Sink {
+            return; // Most of a sink's time is waiting for its commit.
+        }
+        let size = u32::try_from(held.items.len()).unwrap_or(u32::MAX);
+        if took > target * 2 && size >= queue.batch_now {
+            queue.batch_now = (queue.batch_now / 2).max(1);
+        } else if took < target / 2 && size >= queue.batch_now {
+            queue.batch_now = queue.batch_now.saturating_mul(2).min(queue.batch_max);
+        }
+    }
+
+    fn done(&mut self, waiting: Waiting, attempt: u32, output: Document) {
+        let Waiting { run: slot, step, index } = waiting;
+        let Some(run) = self.runs.get_mut(slot) else { return };
+        let definition = &run.plan.graph.steps[step as usize];
+        if definition.role == Role::Load && output.is_none() {
+            run.run.missing();
+        }
+        if let Some(extras) = &mut run.extras
+            && let Some(extra) = extras.steps.iter_mut().find(|extra| extra.step == step && extra.index == index)
+        {
+            (extra.retries, extra.retrying_since, extra.deaths) = (0, None, 0);
+        }
+        if definition.checkpoint == honeyflow_workflow::Checkpoint::Always {
+            self.checkpoint(
+                waiting,
+                attempt,
+                Checkpointed::Done(output.clone()),
+                Vec::new(),
+                After::Finished(waiting, output),
+            );
+        } else {
+            self.finish(waiting, End::Succeeded, output);
+        }
+    }
+
+    /// Journals an outcome; what follows from it happens once that has committed.
+    pub(crate) fn checkpoint(
+        &mut self,
+        waiting: Waiting,
+        attempt: u32,
+        outcome: Checkpointed,
+        emit: Vec<honeyflow_store::NewEvent>,
+        after: After,
+    ) {
+        let Some(run) = self.runs.get(waiting.run) else { return };
+        let checkpoint = Checkpoint {
+            run: self.settled(run),
+            version: run.plan.graph.version,
+            covers: self.row_ids(run),
+            phase: 0,
+            step: run.plan.graph.steps[waiting.step as usize].name.clone(),
+            index: waiting.index,
+            attempt,
+            stamp: run.stamp,
+            outcome,
+            emit,
+        };
+        let source = run.source;
+        self.push_op(source, Op::Checkpoint(Box::new(checkpoint)), after);
+    }
+
+    /// A step, or one instance of it, has ended.
+    pub(crate) fn finish(&mut self, waiting: Waiting, end: End, output: Document) {
+        let Waiting { run: slot, step, index } = waiting;
+        let Some(run) = self.runs.get_mut(slot) else { return };
+        let level = run.level;
+        let (mut end, mut output) = (end, output);
+        if let Some(each) = run.each(step) {
+            if let Some(place) = each.outputs.get_mut(index as usize) {
+                *place = output;
+            }
+            let verdict = each.instances.end(index, end != End::Failed);
+            let mut started = Vec::new();
+            while let Some(next) = each.instances.next() {
+                started.push(next);
+            }
+            let Some(fine) = verdict else {
+                let queue = self.ready.queue(run.workflow, step, false);
+                for index in started {
+                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now }, false);
+                }
+                return;
+            };
+            end = if fine { End::Succeeded } else { End::Failed };
+            let outputs = each.outputs.iter().map(|output| output.as_deref().cloned().unwrap_or(Value::Null));
+            output = Some(Arc::new(Value::Array(outputs.collect())));
+        }
+        if end == End::Succeeded {
+            run.keep_output(step, output);
+        }
+        let graph = run.plan.graph.clone();
+        let mut ready = std::mem::take(&mut self.scratch_steps);
+        ready.clear();
+        run.run.end(&graph, step, end, &mut ready);
+        if end == End::Failed && graph.definition.on_failure == honeyflow_workflow::OnFailure::Stop {
+            run.run.stop(&graph);
+        }
+        self.counters.steps += 1;
+        self.make_ready(slot, &mut ready);
+        self.scratch_steps = ready;
+    }
+
+    /// Nothing is charged. None: the step has been retried for longer than it allows, and has failed.
+    fn retry(&mut self, waiting: Waiting, failure: &Failure) -> Option<u32> {
+        let now = self.now;
+        let run = self.runs.get_mut(waiting.run)?;
+        let give_up_after = run.plan.graph.steps[waiting.step as usize].give_up_after;
+        let extra = run.extra(waiting.step, waiting.index);
+        extra.retries += 1;
+        let since = *extra.retrying_since.get_or_insert(now);
+        let retries = extra.retries;
+        if give_up_after.is_some_and(|limit| now.since(since) > limit) {
+            self.fail(waiting, failure.clone());
+            return None;
+        }
+        Some(retries)
+    }
+
+    fn reject(&mut self, waiting: Waiting, failure: Failure) {
+        let random = self.random();
+        let Some(run) = self.runs.get_mut(waiting.run) else { return };
+        let tries = run.plan.graph.steps[waiting.step as usize].tries;
+        let extra = run.extra(waiting.step, waiting.index);
+        extra.charges += 1;
+        let charges = extra.charges;
+        if charges >= tries || FINAL.contains(&&*failure.code) {
+            self.fail(waiting, failure);
+            return;
+        }
+        let waits = &self.plan.limits.reject_waits;
+        let ceiling = waits[(charges as usize - 1).min(waits.len() - 1)];
+        // Around the stated wait, never below half of it.
+        let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
+        let wait = ceiling / 2 + Duration::from_micros(random % micros.max(1));
+        let Some(run) = self.runs.get(waiting.run) else { return };
+        let op = Op::Charge {
+            run: self.settled(run),
+            step: run.plan.graph.steps[waiting.step as usize].name.clone(),
+            index: waiting.index,
+            attempts: charges,
+            due_in: wait,
+            failure,
+        };
+        let source = run.source;
+        self.push_op(source, op, After::Nothing);
+        self.timers.set(self.now.after(wait), Timer::Cohort(vec![waiting]));
+    }
+
+    /// The step has failed for good.
+    pub(crate) fn fail(&mut self, waiting: Waiting, failure: Failure) {
+        let Some(run) = self.runs.get_mut(waiting.run) else { return };
+        let attempt = run.attempt;
+        let failed = &mut run.extras.get_or_insert_default().failed;
+        if failed.len() < 10 {
+            failed.push((waiting.step, waiting.index, attempt, failure));
+        }
+        self.finish(waiting, End::Failed, None);
+    }
+
+    /// The target holds a newer stamp. Of our own epoch: superseded, done. Of a higher one: we are stale, or the sink
+    /// is ahead of a restored database; then a higher epoch is taken and the run begins anew.
+    fn stale(&mut self, waiting: Waiting, stored: honeyflow_event::Stamp, effects: &mut Vec<Effect>) {
+        self.counters.stale_writes += 1;
+        let Some(run) = self.runs.get_mut(waiting.run) else { return };
+        if stored.epoch() <= run.stamp.epoch() || crate::planted::on("PB-7") {
+            self.finish(waiting, End::Succeeded, None);
+            return;
+        }
+        let source = run.source;
+        let ours = self.sources[source as usize].term.as_ref().map(honeyflow_hive::Term::epoch);
+        if ours.is_some_and(|ours| ours <= stored.epoch()) {
+            self.mint(source, stored.epoch(), effects);
+            effects.push(Effect::Alarm {
+                code: "sink-ahead",
+                message: format!("a sink holds version {stored}, newer than this node's epoch: taking a higher one"),
+            });
+        }
+        self.begin_anew(waiting.run);
+    }
+
+    /// Outputs are dropped, charges kept. It moves to another slot, so that whatever workers still hold of it is
+    /// answered to nobody.
+    fn begin_anew(&mut self, slot: Slot) {
+        let Some(mut run) = self.runs.remove(slot) else { return };
+        run.outputs = None;
+        run.stamp = honeyflow_event::Stamp::default();
+        run.leased = 0;
+        let mut ready = Vec::new();
+        run.run = honeyflow_workflow::Run::begin(&run.plan.graph, &mut ready);
+        let key = run.key;
+        let moved = self.runs.insert(run);
+        if let Some(key) = self.keys.get_mut(key) {
+            key.open.iter_mut().filter(|open| **open == slot).for_each(|open| *open = moved);
+        }
+        self.make_ready(moved, &mut ready);
+    }
+
+    pub(crate) fn unanswered(&mut self, batch: BatchId) {
+        if let Some(held) = self.dispatch.close(batch) {
+            self.suspect(&held);
+        }
+    }
+
+    /// The batch was not answered. Its items go out again in halves; one that was alone is charged.
+    pub(crate) fn suspect(&mut self, held: &Held) {
+        let step = self.ready.queues[held.queue].step;
+        let mut group = Vec::with_capacity(held.items.len());
+        for item in &held.items {
+            let Some(run) = self.runs.get_mut(item.run) else { continue };
+            run.leased -= 1;
+            if run.life == Life::Open {
+                group.push(Ready { run: item.run, index: item.index, since: self.now });
+            }
+        }
+        self.counters.suspected += group.len() as u64;
+        if let [alone] = group[..] {
+            let waiting = Waiting { run: alone.run, step, index: alone.index };
+            let Some(run) = self.runs.get_mut(alone.run) else { return };
+            let extra = run.extra(step, alone.index);
+            extra.deaths += u32::from(!crate::planted::on("PB-24"));
+            if extra.deaths >= DEATHS_MAX {
+                self.fail(
+                    waiting,
+                    Failure::reject("kills-worker", "every worker that took this item alone has died or hung"),
+                );
+                return;
+            }
+        }
+        if group.is_empty() {
+            return;
+        }
+        let half = group.len().div_ceil(2);
+        let rest = group.split_off(half);
+        let queue = &mut self.ready.queues[held.queue];
+        queue.push_suspects(group);
+        if !rest.is_empty() {
+            queue.push_suspects(rest);
+        }
+    }
+
+    pub(crate) fn fire_timers(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(timer) = self.timers.pop_due(self.now) {
+            match timer {
+                Timer::Cohort(waiting) => {
+                    for waiting in waiting {
+                        self.wake(waiting);
+                    }
+                }
+                Timer::Batch(batch) => {
+                    if let Some(held) = self.dispatch.close(batch) {
+                        self.counters.timed_out += 1;
+                        effects.push(Effect::Cancel { worker: held.worker, batch });
+                        self.suspect(&held);
+                    }
+                }
+                Timer::Gate => {}
+            }
+        }
+    }
+
+    fn wake(&mut self, waiting: Waiting) {
+        let Some(run) = self.runs.get(waiting.run) else { return };
+        let slept = run.plan.graph.steps[waiting.step as usize].role == Role::Sleep
+            && run.find_extra(waiting.step, waiting.index).is_some_and(|extra| extra.evaluated);
+        if slept {
+            self.finish(waiting, End::Succeeded, None);
+        } else {
+            self.enqueue(waiting, true);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What the configuration amounts to for the cores: numbers instead of names.
+
+use std::{sync::Arc, time::Duration};
+
+use hashbrown::HashMap;
+use honeyflow_event::{Name, Priority};
+use honeyflow_workflow::{Exclusion, Graph, Order};
+
+pub type SourceId = u16;
+pub type EntityId = u16;
+pub type KindId = u16;
+pub type TargetId = u16;
+
+/// Expressions are worked on like steps of a kind of their own.
+pub const EXPRESSION: KindId = 0;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub sources: Vec<SourcePlan>,
+    pub workflows: Vec<Arc<WorkflowPlan>>,
+    /// Kinds of steps; the first is [`EXPRESSION`].
+    pub kinds: Vec<Name>,
+    /// What steps lead to (a sink, a database, a host): each has a breaker.
+    pub targets: Vec<Name>,
+    pub limits: Limits,
+}
+
+#[derive(Clone, Debug)]
+pub struct SourcePlan {
+    pub name: Name,
+    pub lease: Name,
+    pub shard: u16,
+    pub payload_bytes_max: u64,
+    /// By name: the workflows an entity's events start, in order of priority, then name.
+    pub entities: HashMap<Name, EntityPlan>,
+}
+
+#[derive(Clone, Debug)]
+pub struct EntityPlan {
+    pub id: EntityId,
+    pub workflows: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WorkflowPlan {
+    pub name: Name,
+    pub graph: Arc<Graph>,
+    pub priority: Option<Priority>,
+    pub exclusion: Exclusion,
+    pub order: Order,
+    /// By step.
+    pub kinds: Vec<KindId>,
+    pub targets: Vec<TargetId>,
+}
+
+/// Every queue, batch and retry has a bound; these are their defaults.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub runs_max: usize,
+    pub rows_max: usize,
+    pub rows_per_key_max: usize,
+    pub poll_rows_max: u32,
+    pub settle_rows_max: usize,
+    /// Sequences per epoch; smaller only in tests.
+    pub sequence_max: u32,
+    pub poll_busy: Duration,
+    pub poll_quiet: Duration,
+    pub poll_idle: Duration,
+    pub sweep_busy: Duration,
+    pub sweep_idle: Duration,
+    pub store_backoff: honeyflow_runtime::Backoff,
+    pub retry_backoff: honeyflow_runtime::Backoff,
+    pub reject_waits: [Duration; 4],
+    pub parked_per_minute_max: u32,
+    pub batch_target: Duration,
+    pub fan_out_page: u32,
+    pub fan_out_pending_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        let seconds = Duration::from_secs;
+        let millis = Duration::from_millis;
+        Limits {
+            runs_max: 20_000,
+            rows_max: 50_000,
+            rows_per_key_max: 256,
+            poll_rows_max: 4_000,
+            settle_rows_max: 2_000,
+            sequence_max: honeyflow_event::Stamp::SEQUENCE_MAX,
+            poll_busy: millis(1),
+            poll_quiet: millis(4),
+            poll_idle: millis(100),
+            sweep_busy: seconds(1),
+            sweep_idle: seconds(10),
+            store_backoff: honeyflow_runtime::Backoff::new(millis(50), seconds(5)),
+            retry_backoff: honeyflow_runtime::Backoff::new(millis(200), seconds(60)),
+            reject_waits: [seconds(1), seconds(4), seconds(16), seconds(64)],
+            parked_per_minute_max: 100,
+            batch_target: millis(200),
+            fan_out_page: 1_000,
+            fan_out_pending_max: 50_000,
+        }
+    }
+}
+
+impl Plan {
+    pub fn workflow(&self, name: &str) -> Option<usize> {
+        self.workflows.iter().position(|workflow| &*workflow.name == name)
+    }
+}

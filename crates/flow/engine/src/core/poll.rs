@@ -1,0 +1,202 @@
+//! When to ask a source, and for how much. There is no cursor: a position per priority only says where to look first,
+//! sweeps look below it, and rows in flight are recognised.
+//!
+//! 1 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when idle.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::{Event, EventId, Name, PRIORITY_LEVELS};
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_source::Intake;
+use honeyflow_store::{
+    Poll,
+    poll::{Level, PassedOver, Sweep},
+};
+
+use super::{Core, SourceState, input::Effect, plan::Limits};
+
+#[derive(Default)]
+pub(crate) struct PollState {
+    begun: bool,
+    number: u64,
+    under_way: Option<u64>,
+    sweeping: bool,
+    asked_room: u32,
+    position: [EventId; PRIORITY_LEVELS],
+    next_at: Moment,
+    interval: Duration,
+    last_rows_at: Moment,
+    sweep_at: Moment,
+    failures: u32,
+    /// The level that came back full, if any: it gets the larger part of the room.
+    full: Option<usize>,
+    /// Entities whose edges cannot be followed now, with the reason.
+    pub held: Vec<(Name, Failure)>,
+    /// What the last poll left where it is.
+    passed: Vec<PassedOver>,
+    /// No room the last time we looked.
+    starved: bool,
+}
+
+impl PollState {
+    pub fn begin(&mut self, now: Moment) {
+        *self = PollState { begun: true, number: self.number, next_at: now, sweep_at: now, ..PollState::default() };
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    pub fn wake_at(&self, source: &SourceState) -> Moment {
+        if !self.begun || self.is_under_way() || source.term.is_none() || self.starved {
+            return Moment::FAR;
+        }
+        self.next_at
+    }
+
+    /// Positions are hints: look from the start again.
+    pub fn rewind(&mut self) {
+        self.position = [0; PRIORITY_LEVELS];
+    }
+
+    pub fn hold(&mut self, event: &Event, failure: Failure) {
+        if !self.held.iter().any(|(entity, _)| *entity == event.entity) {
+            self.held.push((event.entity.clone(), failure));
+        }
+    }
+
+    /// False for an answer to another poll than the one under way.
+    pub fn answered(&mut self, poll: u64) -> bool {
+        if self.under_way != Some(poll) {
+            return false;
+        }
+        self.under_way = None;
+        true
+    }
+
+    pub fn failed(&mut self, now: Moment, limits: &Limits, random: u64) {
+        self.failures += 1;
+        self.next_at = now.after(limits.store_backoff.wait(self.failures, random).max(limits.poll_busy));
+    }
+
+    pub fn harvested(&mut self, intake: &Intake, now: Moment, limits: &Limits) {
+        self.failures = 0;
+        let found = intake.taken.len();
+        if !self.sweeping {
+            self.full = None;
+            let mut counts = [0_usize; PRIORITY_LEVELS];
+            for taken in &intake.taken {
+                counts[usize::from(taken.event.priority).min(9)] += 1;
+            }
+            for taken in intake.taken.iter().filter(|taken| !taken.newest) {
+                let position = &mut self.position[usize::from(taken.event.priority).min(9)];
+                *position = (*position).max(taken.event.id);
+            }
+            self.full = (0..PRIORITY_LEVELS).find(|level| counts[*level] >= (self.asked_room / 4).max(1) as usize);
+        }
+        if found > 0 {
+            self.last_rows_at = now;
+            self.interval = limits.poll_busy;
+        } else if now.since(self.last_rows_at) < Duration::from_secs(1) {
+            self.interval = limits.poll_quiet;
+        } else {
+            self.interval = (self.interval * 2).clamp(limits.poll_quiet, limits.poll_idle);
+        }
+        self.next_at = now.after(self.interval);
+        if let Some(due_ms) = intake.next_due_ms {
+            self.next_at = self.next_at.min(now.after(Duration::from_millis(due_ms)));
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn poll_if_due(&mut self, source: usize, effects: &mut Vec<Effect>) {
+        let limits = self.plan.limits.clone();
+        let room = self.room(&limits);
+        let now = self.now;
+        let state = &mut self.sources[source];
+        let poll = &mut state.poll;
+        poll.starved = false;
+        if self.draining || !poll.begun || poll.is_under_way() || state.term.is_none() || now < poll.next_at {
+            return;
+        }
+        let batch = limits.poll_rows_max.min(500).min(u32::try_from(limits.runs_max).unwrap_or(u32::MAX));
+        if room < (batch / 4).max(1) {
+            poll.starved = true;
+            return;
+        }
+        let sweep_due = now >= poll.sweep_at && !crate::planted::on("PB-12");
+        let passed_over = self.passed_over(source);
+        let state = &mut self.sources[source];
+        let poll = &mut state.poll;
+        poll.sweeping = sweep_due;
+        poll.asked_room = room;
+        poll.number += 1;
+        poll.under_way = Some(poll.number);
+        let mut levels = [Level::default(); PRIORITY_LEVELS];
+        let mut newest = 0;
+        let mut sweep = None;
+        if sweep_due {
+            let busy = now.since(poll.last_rows_at) < Duration::from_secs(10);
+            poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
+            let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
+            known.sort_unstable();
+            let to = poll.position.iter().copied().max().unwrap_or(0);
+            sweep = Some(Sweep { from: 0, to, room, known: Arc::new(known) });
+            self.counters.sweeps += 1;
+        } else {
+            newest = if poll.full.is_some() { room / 4 } else { 0 };
+            let room = room - newest;
+            let small = room / 20;
+            let large = room - small * 9;
+            let favoured = poll.full.unwrap_or(usize::from(honeyflow_event::PRIORITY_DEFAULT));
+            for (level, place) in levels.iter_mut().enumerate() {
+                *place = Level { after: poll.position[level], room: if level == favoured { large } else { small } };
+            }
+        }
+        self.counters.polls += 1;
+        let planned = &self.plan.sources[source];
+        let request = Poll {
+            shard: planned.shard,
+            levels,
+            newest,
+            sweep,
+            passed_over,
+            payload_bytes_max: planned.payload_bytes_max,
+        };
+        effects.push(Effect::Poll { source: super::id(source), poll: self.sources[source].poll.number, request });
+    }
+
+    /// How many rows may be asked for.
+    fn room(&self, limits: &Limits) -> u32 {
+        let runs = limits.runs_max.saturating_sub(self.runs.len());
+        let rows = limits.rows_max.saturating_sub(self.rows.len());
+        u32::try_from(runs.min(rows)).unwrap_or(u32::MAX).min(limits.poll_rows_max)
+    }
+
+    /// Entities that cannot be worked on now: held by a migration, or with every workflow gated and holding its share.
+    fn passed_over(&mut self, source: usize) -> Vec<PassedOver> {
+        let mut passed: Vec<PassedOver> = self.sources[source]
+            .poll
+            .held
+            .iter()
+            .map(|(entity, _)| PassedOver { entity: entity.clone(), workflow: None })
+            .collect();
+        let half = self.plan.limits.runs_max / 2;
+        let crowded = |workflow: &usize| {
+            let targets = &self.plan.workflows[*workflow].targets;
+            self.counters.open(*workflow) >= half && self.gates.is_gated(*workflow, targets, self.now)
+        };
+        for (name, entity) in &self.plan.sources[source].entities {
+            if !entity.workflows.is_empty() && entity.workflows.iter().all(crowded) {
+                passed.push(PassedOver { entity: name.clone(), workflow: None });
+            }
+        }
+        passed.sort_unstable();
+        let before = std::mem::replace(&mut self.sources[source].poll.passed, passed.clone());
+        if before.iter().any(|entity| !passed.contains(entity)) {
+            self.sources[source].poll.rewind();
+        }
+        passed
+    }
+}

@@ -1,0 +1,185 @@
+//! Ready queues: one per step of a workflow, by priority. Stale entries are dropped when they are met.
+//!
+//! Levels 1 to 6 rise one level per 30 s waited, at most three; each level with work gets at least 5 % of what is given
+//! out; among workflows the one served longest ago goes first.
+
+use std::{collections::VecDeque, time::Duration};
+
+use honeyflow_event::{PRIORITY_LEVELS, Priority};
+use honeyflow_runtime::Moment;
+use honeyflow_workflow::{Role, StepId};
+
+use super::plan::{EXPRESSION, KindId, Plan, TargetId};
+use crate::slots::Slot;
+
+const AGES_AFTER: Duration = Duration::from_secs(30);
+const RISES_MAX: u64 = 3;
+const SHARE_PERCENT: u64 = 5;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ready {
+    pub run: Slot,
+    pub index: u32,
+    pub since: Moment,
+}
+
+pub(crate) struct Queue {
+    pub workflow: usize,
+    pub step: StepId,
+    pub kind: KindId,
+    pub target: TargetId,
+    levels: [VecDeque<Ready>; PRIORITY_LEVELS],
+    /// Suspects: items that were held by a worker that died, to be given out apart, in these groups.
+    pub suspects: VecDeque<Vec<Ready>>,
+    len: usize,
+    pub batch_max: u32,
+    /// Follows the step's duration, so that a batch takes about [`super::plan::Limits::batch_target`].
+    pub batch_now: u32,
+    served_at: u64,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn effective(&self, level: usize, now: Moment) -> usize {
+        let Some(head) = self.levels[level].front() else { return usize::MAX };
+        if !(1..=6).contains(&level) {
+            return level;
+        }
+        let rises = (now.since(head.since).as_secs() / AGES_AFTER.as_secs()).min(RISES_MAX);
+        level.saturating_sub(usize::try_from(rises).unwrap_or(0))
+    }
+
+    /// Up to `max` entries, beginning at `level`, then by priority.
+    pub fn take(&mut self, level: usize, max: usize, out: &mut Vec<Ready>) {
+        for level in std::iter::once(level).chain(0..PRIORITY_LEVELS) {
+            let count = self.levels[level].len().min(max - out.len());
+            out.extend(self.levels[level].drain(..count));
+            self.len -= count;
+        }
+    }
+
+    pub fn take_suspects(&mut self) -> Option<Vec<Ready>> {
+        let group = self.suspects.pop_front()?;
+        self.len -= group.len();
+        Some(group)
+    }
+
+    pub fn push_suspects(&mut self, group: Vec<Ready>) {
+        self.len += group.len();
+        self.suspects.push_back(group);
+    }
+}
+
+pub(crate) struct ReadyQueues {
+    pub queues: Vec<Queue>,
+    /// By workflow: where its queues begin. Two per step: before and after its expressions.
+    first: Vec<usize>,
+    by_kind: Vec<Vec<usize>>,
+    served: u64,
+    credit: [u64; PRIORITY_LEVELS],
+}
+
+impl ReadyQueues {
+    pub fn new(plan: &Plan) -> ReadyQueues {
+        let mut all = ReadyQueues {
+            queues: Vec::new(),
+            first: Vec::new(),
+            by_kind: vec![Vec::new(); plan.kinds.len()],
+            served: 0,
+            credit: [0; PRIORITY_LEVELS],
+        };
+        for (workflow, planned) in plan.workflows.iter().enumerate() {
+            all.first.push(all.queues.len());
+            for (step, definition) in planned.graph.steps.iter().enumerate() {
+                let kinds = [EXPRESSION, planned.kinds[step]];
+                for kind in kinds {
+                    let batch_max = definition.batch_max.max(1);
+                    all.by_kind[kind as usize].push(all.queues.len());
+                    all.queues.push(Queue {
+                        workflow,
+                        step: super::id(step),
+                        kind,
+                        target: planned.targets[step],
+                        levels: std::array::from_fn(|_| VecDeque::new()),
+                        suspects: VecDeque::new(),
+                        len: 0,
+                        batch_max,
+                        batch_now: batch_max,
+                        served_at: 0,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    pub fn queue(&self, workflow: usize, step: StepId, evaluate: bool) -> usize {
+        self.first[workflow] + usize::from(step) * 2 + usize::from(!evaluate)
+    }
+
+    pub fn push(&mut self, queue: usize, level: Priority, ready: Ready, front: bool) {
+        let queue = &mut self.queues[queue];
+        queue.len += 1;
+        let level = &mut queue.levels[usize::from(level).min(PRIORITY_LEVELS - 1)];
+        if front { level.push_front(ready) } else { level.push_back(ready) }
+    }
+
+    /// The queue and level to serve next for a kind, among those that `open` lets pass.
+    pub fn pick(&self, kind: KindId, now: Moment, open: impl Fn(&Queue) -> bool) -> Option<(usize, usize)> {
+        let mut best: Option<((usize, usize, u64), usize, usize)> = None;
+        let mut starving: Option<(usize, usize)> = None;
+        for at in &self.by_kind[kind as usize] {
+            let queue = &self.queues[*at];
+            if queue.len == 0 || !open(queue) {
+                continue;
+            }
+            if !queue.suspects.is_empty() {
+                return Some((*at, 0));
+            }
+            for level in 0..PRIORITY_LEVELS {
+                if queue.levels[level].is_empty() {
+                    continue;
+                }
+                let owed = queue.levels[level].len().min(queue.batch_now as usize) as u64 * 100;
+                if self.credit[level] >= owed {
+                    starving.get_or_insert((*at, level));
+                }
+                let rank = (queue.effective(level, now), level, queue.served_at);
+                if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
+                    best = Some((rank, *at, level));
+                }
+            }
+        }
+        starving.or(best.map(|(_, at, level)| (at, level)))
+    }
+
+    pub fn served(&mut self, queue: usize, level: usize, count: usize) {
+        self.served += 1;
+        self.queues[queue].served_at = self.served;
+        let count = count as u64;
+        let waiting: [bool; PRIORITY_LEVELS] =
+            std::array::from_fn(|level| self.queues.iter().any(|queue| !queue.levels[level].is_empty()));
+        for (other, waits) in waiting.into_iter().enumerate() {
+            if other == level || !waits {
+                self.credit[other] = 0;
+            } else {
+                self.credit[other] = (self.credit[other] + count * SHARE_PERCENT).min(100_000_000);
+            }
+        }
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.len).sum()
+    }
+}
+
+/// Whether the step has anything to be decided before it can be given out.
+pub(crate) fn must_evaluate(step: &honeyflow_workflow::Step) -> bool {
+    step.when.is_some()
+        || step.for_each.is_some()
+        || step.input.is_some()
+        || matches!(step.role, Role::Sleep | Role::Emit | Role::Wait)
+}

@@ -1,0 +1,138 @@
+//! A run in memory: what it works on, how far it is, what has gone wrong so far.
+
+use std::sync::Arc;
+
+use honeyflow_event::{Document, EventId, Name, Priority, Stamp};
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_store::write::Settled;
+use honeyflow_workflow::{Instances, Run, StepId};
+use smallvec::SmallVec;
+
+use super::{
+    Core,
+    plan::{SourceId, WorkflowPlan},
+};
+use crate::slots::Slot;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Open,
+    /// Acknowledgement or park under way; the key is held until it has committed.
+    Settling,
+}
+
+pub(crate) struct RunState {
+    /// The version it began with, whatever the configuration says later.
+    pub plan: Arc<WorkflowPlan>,
+    pub workflow: usize,
+    pub source: SourceId,
+    pub entity: Name,
+    pub key: Slot,
+    pub rows: SmallVec<[Slot; 2]>,
+    pub run: Run,
+    pub stamp: Stamp,
+    pub level: Priority,
+    pub life: Life,
+    /// An attempt was given out: rows that come now wait for the next run.
+    pub given: bool,
+    /// Attempts held by workers.
+    pub leased: u32,
+    pub attempt: u32,
+    pub outputs: Option<Box<[Document]>>,
+    /// Only where something is out of the ordinary.
+    pub extras: Option<Box<Extras>>,
+    pub opened_at: Moment,
+}
+
+#[derive(Default)]
+pub(crate) struct Extras {
+    pub steps: Vec<StepExtra>,
+    pub instances: Vec<Each>,
+    /// Resumed from checkpoints: exactly these rows form the run.
+    pub covers: Option<Vec<EventId>>,
+    /// Steps that failed for good, with their errors.
+    pub failed: Vec<(StepId, u32, u32, Failure)>,
+}
+
+pub(crate) struct Each {
+    pub step: StepId,
+    pub instances: Instances,
+    pub inputs: Vec<Document>,
+    pub outputs: Vec<Document>,
+}
+
+#[derive(Default)]
+pub(crate) struct StepExtra {
+    pub step: StepId,
+    pub index: u32,
+    /// Rejects so far.
+    pub charges: u32,
+    /// Deaths and time-outs of a worker with this item alone.
+    pub deaths: u32,
+    /// Retries in a row.
+    pub retries: u32,
+    pub retrying_since: Option<Moment>,
+    /// What `input` gave.
+    pub input: Option<Document>,
+    pub evaluated: bool,
+}
+
+impl RunState {
+    pub fn extra(&mut self, step: StepId, index: u32) -> &mut StepExtra {
+        let steps = &mut self.extras.get_or_insert_default().steps;
+        let at = steps.iter().position(|extra| extra.step == step && extra.index == index).unwrap_or_else(|| {
+            steps.push(StepExtra { step, index, ..StepExtra::default() });
+            steps.len() - 1
+        });
+        &mut steps[at]
+    }
+
+    pub fn find_extra(&self, step: StepId, index: u32) -> Option<&StepExtra> {
+        self.extras.as_ref()?.steps.iter().find(|extra| extra.step == step && extra.index == index)
+    }
+
+    pub fn each(&mut self, step: StepId) -> Option<&mut Each> {
+        self.extras.as_mut()?.instances.iter_mut().find(|each| each.step == step)
+    }
+
+    pub fn output(&self, step: StepId) -> Document {
+        self.outputs.as_ref().and_then(|outputs| outputs[step as usize].clone())
+    }
+
+    pub fn keep_output(&mut self, step: StepId, output: Document) {
+        if output.is_none() || !self.plan.graph.steps[step as usize].output_read {
+            return;
+        }
+        let count = self.plan.graph.steps.len();
+        self.outputs.get_or_insert_with(|| vec![None; count].into_boxed_slice())[step as usize] = output;
+    }
+
+    pub fn is_exclusive(&self) -> bool {
+        self.plan.exclusion == honeyflow_workflow::Exclusion::Key
+    }
+}
+
+impl Core {
+    /// Which run, for the store.
+    pub(crate) fn settled(&self, run: &RunState) -> Settled {
+        let key = self.keys.get(run.key);
+        Settled {
+            tenant: key.tenant.clone(),
+            entity: run.entity.clone(),
+            key: key.key.clone(),
+            workflow: run.plan.name.clone(),
+        }
+    }
+
+    /// The newest of the events that the run works on.
+    pub(crate) fn newest_event(&self, run: &RunState) -> Arc<honeyflow_event::Event> {
+        let newest = |a: &&Arc<honeyflow_event::Event>, b: &&Arc<honeyflow_event::Event>| a.id.cmp(&b.id);
+        let rows = run.rows.iter().filter_map(|slot| self.rows.get(*slot)).map(|row| &row.event);
+        let found = if crate::planted::on("PB-18") { rows.min_by(newest) } else { rows.max_by(newest) };
+        found.expect("a run holds at least one row").clone()
+    }
+
+    pub(crate) fn row_ids(&self, run: &RunState) -> Vec<EventId> {
+        run.rows.iter().filter_map(|slot| self.rows.get(*slot)).map(|row| row.event.id).collect()
+    }
+}

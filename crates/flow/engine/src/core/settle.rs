@@ -1,0 +1,239 @@
+//! Fenced writes, grouped: while one is under way the next gathers. A run's key stays held until its own has committed.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashSet;
+use honeyflow_event::{Document, EventId};
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_store::{Op, Reply, Write, write::Parked};
+use honeyflow_workflow::{End, Verdict};
+use smallvec::SmallVec;
+
+use super::{
+    Core,
+    input::{Effect, WriteId},
+    plan::SourceId,
+    run::{Life, RunState},
+    timer::{Timer, Waiting},
+};
+use crate::slots::Slot;
+
+/// What follows once an operation has committed.
+pub(crate) enum After {
+    Nothing,
+    RowGone(Slot),
+    RowParked(EventId),
+    Finished(Waiting, Document),
+    Sleeping(Waiting, Moment),
+    RunGone(Slot),
+    Many(Vec<After>),
+}
+
+#[derive(Default)]
+pub(crate) struct Settling {
+    ops: Vec<Op>,
+    after: Vec<After>,
+    /// Runs that have succeeded, each with the rows whose last obligation that was.
+    runs: Vec<(Slot, SmallVec<[EventId; 2]>)>,
+    under_way: BTreeMap<WriteId, (Vec<Op>, Vec<After>)>,
+    pub parking_rows: HashSet<EventId>,
+    pub retry_at: Moment,
+    failures: u32,
+}
+
+impl Settling {
+    pub fn is_quiet(&self) -> bool {
+        self.ops.is_empty() && self.runs.is_empty() && self.under_way.is_empty()
+    }
+
+    pub fn wake_at(&self) -> Moment {
+        if self.under_way.is_empty() && !(self.ops.is_empty() && self.runs.is_empty()) {
+            self.retry_at
+        } else {
+            Moment::FAR
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn push_op(&mut self, source: SourceId, op: Op, after: After) {
+        let settling = &mut self.sources[source as usize].settling;
+        settling.ops.push(op);
+        settling.after.push(after);
+    }
+
+    /// All steps have ended: the verdict decides between acknowledgement and park.
+    pub(crate) fn conclude_if_ended(&mut self, slot: Slot) {
+        let Some(run) = self.runs.get_mut(slot) else { return };
+        if run.life != Life::Open {
+            return;
+        }
+        let graph = run.plan.graph.clone();
+        let Some(verdict) = run.run.verdict(&graph) else { return };
+        run.life = Life::Settling;
+        run.outputs = None;
+        let source = run.source as usize;
+        let workflow = run.workflow;
+        let mut paid: SmallVec<[EventId; 2]> = SmallVec::new();
+        for row in &self.runs.get(slot).expect("just seen").rows {
+            if let Some(row) = self.rows.get_mut(*row) {
+                row.owes -= 1;
+                if row.owes == 0 || crate::planted::on("ack-before-second-workflow") {
+                    paid.push(row.event.id);
+                }
+            }
+        }
+        match verdict {
+            Verdict::Succeeded => {
+                self.gates.succeeded(workflow);
+                self.sources[source].settling.runs.push((slot, paid));
+            }
+            Verdict::Failed => self.park(slot, paid.into_vec()),
+        }
+    }
+
+    fn park(&mut self, slot: Slot, paid: Vec<EventId>) {
+        let random = self.random();
+        let Some(run) = self.runs.get(slot) else { return };
+        let event = self.newest_event(run);
+        let failed = run.extras.as_ref().and_then(|extras| extras.failed.first().cloned());
+        let (step, _, attempts, failure) =
+            failed.unwrap_or_else(|| (0, 0, 0, Failure::reject("failed", "the run failed")));
+        let (source, workflow) = (run.source, run.workflow);
+        let parked = Parked {
+            run: self.settled(run),
+            events: paid,
+            priority: event.priority,
+            version: run.plan.graph.version,
+            step: run.plan.graph.steps[step as usize].name.clone(),
+            attempts,
+            failure,
+            payload: event.payload.clone(),
+            kind: event.kind,
+        };
+        self.counters.parked += 1;
+        let max = self.plan.limits.parked_per_minute_max;
+        if let Some(until) = self.gates.parking(workflow, max, self.now, random) {
+            self.timers.set(until, Timer::Gate);
+        }
+        self.push_op(source, Op::Park(Box::new(parked)), After::RunGone(slot));
+    }
+
+    pub(crate) fn flush_writes(&mut self, source: usize, effects: &mut Vec<Effect>) {
+        let limit = self.plan.limits.settle_rows_max;
+        let state = &self.sources[source];
+        let settling = &state.settling;
+        if !settling.under_way.is_empty() || state.minting || self.now < settling.retry_at {
+            return;
+        }
+        if settling.ops.is_empty() && settling.runs.is_empty() {
+            return;
+        }
+        if !self.is_trusted(super::id(source)) {
+            return;
+        }
+        let fence = self.sources[source].term.as_ref().expect("trusted").fence();
+        let settling = &mut self.sources[source].settling;
+        let count = settling.ops.len().min(limit);
+        let mut ops: Vec<Op> = settling.ops.drain(..count).collect();
+        let mut after: Vec<After> = settling.after.drain(..count).collect();
+        let count = settling.runs.len().min(limit);
+        let done: Vec<_> = settling.runs.drain(..count).collect();
+        if !done.is_empty() {
+            let events = done.iter().flat_map(|(_, rows)| rows.iter().copied()).collect();
+            let runs = done.iter().filter_map(|(slot, _)| self.runs.get(*slot)).map(|run| self.settled(run)).collect();
+            ops.push(Op::Settle { events, runs });
+            after.push(After::Many(done.into_iter().map(|(slot, _)| After::RunGone(slot)).collect()));
+        }
+        self.counters.writes += 1;
+        let write = self.counters.writes;
+        self.sources[source].settling.under_way.insert(write, (ops.clone(), after));
+        effects.push(Effect::Write { source: super::id(source), write, request: Write { fence, ops } });
+    }
+
+    pub(crate) fn written(&mut self, write: WriteId, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        let Some(source) = self.sources.iter().position(|source| source.settling.under_way.contains_key(&write)) else {
+            return;
+        };
+        let random = self.random();
+        let backoff = self.plan.limits.store_backoff;
+        let now = self.now;
+        let settling = &mut self.sources[source].settling;
+        let Some((ops, after)) = settling.under_way.remove(&write) else { return };
+        match result {
+            Ok(Reply::Committed) => {
+                settling.failures = 0;
+                for after in after {
+                    self.committed(super::id(source), after);
+                }
+            }
+            other => {
+                // Sent again as it is: each operation may be repeated without harm.
+                settling.ops.splice(0..0, ops);
+                settling.after.splice(0..0, after);
+                let fenced = matches!(other, Ok(Reply::Fenced));
+                if let Err(failure) = &other {
+                    settling.failures += 1;
+                    settling.retry_at = now.after(backoff.wait(settling.failures - 1, random));
+                    self.counters.write_failures += 1;
+                    self.counters.note_store_failure(failure);
+                }
+                if fenced {
+                    self.counters.fenced += 1;
+                    // Ours under an older epoch, or not ours any more: asking for a new one finds out.
+                    self.mint(super::id(source), honeyflow_event::Epoch(0), effects);
+                }
+            }
+        }
+    }
+
+    fn committed(&mut self, source: SourceId, after: After) {
+        match after {
+            After::Nothing => {}
+            After::RowGone(row) => self.forget_row(row),
+            After::RowParked(event) => {
+                let state = &mut self.sources[source as usize];
+                state.settling.parking_rows.remove(&event);
+                if state.poll.is_under_way() {
+                    state.lingering.insert(event);
+                }
+            }
+            After::Finished(waiting, output) => self.finish(waiting, End::Succeeded, output),
+            After::Sleeping(waiting, at) => self.timers.set(at, Timer::Cohort(vec![waiting])),
+            After::RunGone(slot) => self.close_run(slot),
+            After::Many(many) => many.into_iter().for_each(|after| self.committed(source, after)),
+        }
+    }
+
+    fn close_run(&mut self, slot: Slot) {
+        let Some(run) = self.runs.remove(slot) else { return };
+        self.counters.closed(&run);
+        self.counters.succeeded(&run, self.now);
+        for row in &run.rows {
+            if self.rows.get(*row).is_some_and(|row| row.owes == 0) {
+                self.forget_row(*row);
+            }
+        }
+        self.free_key(&run, slot);
+    }
+
+    fn free_key(&mut self, run: &RunState, slot: Slot) {
+        let Some(key) = self.keys.get_mut(run.key) else { return };
+        key.open.retain(|open| *open != slot);
+        if std::mem::take(&mut key.overflowed) {
+            self.sources[run.source as usize].poll.rewind();
+        }
+        if !crate::planted::on("forget-held-key") {
+            self.start_runs(run.key);
+        }
+    }
+
+    fn forget_row(&mut self, slot: Slot) {
+        let Some(row) = self.rows.remove(slot) else { return };
+        let state = &mut self.sources[row.source as usize];
+        state.known.remove(&row.event.id);
+        if state.poll.is_under_way() {
+            state.lingering.insert(row.event.id);
+        }
+    }
+}

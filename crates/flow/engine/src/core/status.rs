@@ -1,0 +1,225 @@
+//! What people are shown: counters and what waits, made from the core's own state.
+
+use honeyflow_event::Name;
+use honeyflow_runtime::{Class, Failure, Moment};
+use serde::Serialize;
+
+use super::{Core, gate::Closed, plan::Plan, run::RunState};
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub events: u64,
+    pub merged: u64,
+    pub unmatched: u64,
+    pub overflowed: u64,
+    pub seen_again: u64,
+    pub polls: u64,
+    pub poll_failures: u64,
+    pub sweeps: u64,
+    pub writes: u64,
+    pub write_failures: u64,
+    pub fenced: u64,
+    pub steps: u64,
+    pub attempts: u64,
+    pub batches: u64,
+    pub parked: u64,
+    pub forgotten: u64,
+    pub leases_lost: u64,
+    pub minted: u64,
+    pub stale_answers: u64,
+    pub stale_writes: u64,
+    pub suspected: u64,
+    pub timed_out: u64,
+    pub breaker_closed: u64,
+    pub retries: u64,
+    pub rejects: u64,
+    pub fatals: u64,
+    last_store_failure: Option<Failure>,
+    workflows: Vec<OfWorkflow>,
+}
+
+#[derive(Clone, Default)]
+struct OfWorkflow {
+    open: usize,
+    ended: u64,
+    run_micros: u64,
+}
+
+impl Counters {
+    pub fn size(&mut self, plan: &Plan) {
+        self.workflows = vec![OfWorkflow::default(); plan.workflows.len()];
+    }
+
+    pub fn opened(&mut self, run: &RunState) {
+        self.workflows[run.workflow].open += 1;
+    }
+
+    pub fn closed(&mut self, run: &RunState) {
+        self.workflows[run.workflow].open -= 1;
+    }
+
+    pub fn succeeded(&mut self, run: &RunState, now: Moment) {
+        let counts = &mut self.workflows[run.workflow];
+        counts.ended += 1;
+        counts.run_micros += u64::try_from(now.since(run.opened_at).as_micros()).unwrap_or(0);
+    }
+
+    pub fn open(&self, workflow: usize) -> usize {
+        self.workflows[workflow].open
+    }
+
+    pub fn given(&mut self, items: usize) {
+        self.batches += 1;
+        self.attempts += items as u64;
+    }
+
+    pub fn failed(&mut self, class: Class) {
+        match class {
+            Class::Retry | Class::RetryAfter => self.retries += 1,
+            Class::Reject => self.rejects += 1,
+            Class::Fatal => self.fatals += 1,
+        }
+    }
+
+    pub fn note_store_failure(&mut self, failure: &Failure) {
+        self.last_store_failure = Some(failure.clone());
+    }
+}
+
+/// A node's memory, for status, metrics and the page.
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Status {
+    pub open_runs: usize,
+    pub settling_runs: usize,
+    pub rows_in_flight: usize,
+    pub keys_in_work: usize,
+    pub ready: usize,
+    pub held_by_workers: usize,
+    pub draining: bool,
+    pub events: u64,
+    pub merged: u64,
+    pub unmatched: u64,
+    pub attempts: u64,
+    pub batches: u64,
+    pub steps: u64,
+    pub parked: u64,
+    pub retries: u64,
+    pub rejects: u64,
+    pub fatals: u64,
+    pub polls: u64,
+    pub poll_failures: u64,
+    pub sweeps: u64,
+    pub writes: u64,
+    pub write_failures: u64,
+    pub fenced: u64,
+    pub stale_answers: u64,
+    pub stale_writes: u64,
+    pub suspected: u64,
+    pub timed_out: u64,
+    pub leases_lost: u64,
+    pub minted: u64,
+    pub breaker_closed: u64,
+    pub last_store_failure: Option<String>,
+    pub closed: Vec<Closed>,
+    pub sources: Vec<SourceStatus>,
+    pub workflows: Vec<WorkflowStatus>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStatus {
+    pub name: Name,
+    pub epoch: Option<u64>,
+    pub sequence: u32,
+    pub in_flight: usize,
+    pub held: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkflowStatus {
+    pub name: Name,
+    pub version: u32,
+    pub open: usize,
+    pub ended: u64,
+    pub mean_run_ms: f64,
+    /// By step: ready and waiting for a worker.
+    pub ready: Vec<usize>,
+}
+
+impl Core {
+    pub fn status(&self) -> Status {
+        let c = &self.counters;
+        let settling = self.runs.iter().filter(|(_, run)| run.life == super::run::Life::Settling).count();
+        Status {
+            open_runs: self.runs.len(),
+            settling_runs: settling,
+            rows_in_flight: self.rows.len(),
+            keys_in_work: self.keys.len(),
+            ready: self.ready.waiting(),
+            held_by_workers: self.dispatch.batches.values().map(|held| held.items.len()).sum(),
+            draining: self.draining,
+            events: c.events,
+            merged: c.merged,
+            unmatched: c.unmatched,
+            attempts: c.attempts,
+            batches: c.batches,
+            steps: c.steps,
+            parked: c.parked,
+            retries: c.retries,
+            rejects: c.rejects,
+            fatals: c.fatals,
+            polls: c.polls,
+            poll_failures: c.poll_failures,
+            sweeps: c.sweeps,
+            writes: c.writes,
+            write_failures: c.write_failures,
+            fenced: c.fenced,
+            stale_answers: c.stale_answers,
+            stale_writes: c.stale_writes,
+            suspected: c.suspected,
+            timed_out: c.timed_out,
+            leases_lost: c.leases_lost,
+            minted: c.minted,
+            breaker_closed: c.breaker_closed,
+            last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
+            closed: self.gates.closed(&self.plan, self.now),
+            sources: self
+                .plan
+                .sources
+                .iter()
+                .zip(&self.sources)
+                .map(|(plan, state)| SourceStatus {
+                    name: plan.name.clone(),
+                    epoch: state.term.as_ref().map(|term| term.epoch().0),
+                    sequence: state.sequence,
+                    in_flight: state.known.len(),
+                    held: state.poll.held.iter().map(|(entity, why)| format!("{entity}: {why}")).collect(),
+                })
+                .collect(),
+            workflows: self
+                .plan
+                .workflows
+                .iter()
+                .enumerate()
+                .map(|(at, plan)| self.workflow_status(at, plan))
+                .collect(),
+        }
+    }
+
+    fn workflow_status(&self, at: usize, plan: &super::plan::WorkflowPlan) -> WorkflowStatus {
+        let counts = &self.counters.workflows[at];
+        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        let mean = if counts.ended == 0 { 0.0 } else { counts.run_micros as f64 / counts.ended as f64 / 1000.0 };
+        let ready = |step| {
+            let step = super::id(step);
+            [true, false].map(|evaluate| self.ready.queues[self.ready.queue(at, step, evaluate)].len()).iter().sum()
+        };
+        WorkflowStatus {
+            name: plan.name.clone(),
+            version: plan.graph.version,
+            open: counts.open,
+            ended: counts.ended,
+            mean_run_ms: mean,
+            ready: (0..plan.graph.steps.len()).map(ready).collect(),
+        }
+    }
+}

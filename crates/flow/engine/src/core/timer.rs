@@ -1,0 +1,50 @@
+//! Timers of cohorts, batches and gates; never of single items.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use honeyflow_runtime::Moment;
+
+use super::input::BatchId;
+use crate::slots::Slot;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Timer {
+    /// Items that failed together come back together.
+    Cohort(Vec<Waiting>),
+    /// A batch has been held for too long.
+    Batch(BatchId),
+    /// A gate may open.
+    Gate,
+}
+
+/// A step of a run that waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Waiting {
+    pub run: Slot,
+    pub step: u16,
+    pub index: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Moment, u64, Timer)>>,
+    number: u64,
+}
+
+impl Timers {
+    pub fn set(&mut self, at: Moment, timer: Timer) {
+        self.number += 1;
+        self.heap.push(Reverse((at, self.number, timer)));
+    }
+
+    pub fn next(&self) -> Moment {
+        self.heap.peek().map_or(Moment::FAR, |Reverse((at, ..))| *at)
+    }
+
+    pub fn pop_due(&mut self, now: Moment) -> Option<Timer> {
+        if self.next() > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, _, timer))| timer)
+    }
+}

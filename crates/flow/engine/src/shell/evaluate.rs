@@ -1,0 +1,96 @@
+//! Evaluates a step's expressions for a batch of runs: `when`, then `for-each`, then `input`; durations and events of
+//! the control kinds too. Pure, but possibly slow, so it runs off the reactor.
+
+use std::sync::Arc;
+
+use honeyflow_event::Document;
+use honeyflow_runtime::Failure;
+use honeyflow_workflow::{Expression, Graph, Role, Step, StepId, Variables};
+use serde_json::Value;
+
+use crate::core::{Evaluated, dispatch::event_json, input::ToEvaluate};
+
+pub fn all(graph: &Graph, step: StepId, items: &[ToEvaluate]) -> Vec<Evaluated> {
+    items.iter().map(|item| one(graph, &graph.steps[step as usize], item).unwrap_or_else(Evaluated::Reject)).collect()
+}
+
+fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failure> {
+    let input = item.input.as_deref().unwrap_or(&Value::Null);
+    let mut variables = Variables {
+        event: Some(Arc::new(event_json(&item.event))),
+        run: None,
+        steps: item
+            .outputs
+            .iter()
+            .map(|(id, output)| (graph.steps[*id as usize].name.clone(), output.clone()))
+            .collect(),
+        item: None,
+        index: None,
+    };
+    if let Some(when) = &step.when
+        && matches!(evaluate(when, "when", input, &variables)?, Value::Null | Value::Bool(false))
+    {
+        return Ok(Evaluated::Skip);
+    }
+    if let Some(for_each) = &step.for_each {
+        let list = match evaluate(for_each, "for-each", input, &variables)? {
+            Value::Null => Vec::new(),
+            Value::Array(list) => list,
+            other => {
+                return Err(Failure::reject("bad-for-each", format!("for-each gave {}, not a list", kind(&other))));
+            }
+        };
+        let mut inputs = Vec::with_capacity(list.len());
+        for (index, element) in list.into_iter().enumerate() {
+            let element = Arc::new(element);
+            variables.item = Some(element.clone());
+            variables.index = u32::try_from(index).ok();
+            inputs.push(match &step.input {
+                Some(expression) => document(evaluate(expression, "input", input, &variables)?),
+                None => Some(element),
+            });
+        }
+        return Ok(Evaluated::Each(inputs));
+    }
+    let given = match &step.input {
+        Some(expression) => document(evaluate(expression, "input", input, &variables)?),
+        None => item.input.clone(),
+    };
+    match step.role {
+        Role::Sleep => sleep(step),
+        Role::Emit => match given.as_deref() {
+            None | Some(Value::Null) => Ok(Evaluated::Emit(Vec::new())),
+            Some(Value::Array(events)) => Ok(Evaluated::Emit(events.clone())),
+            Some(event) => Ok(Evaluated::Emit(vec![event.clone()])),
+        },
+        _ => Ok(Evaluated::Go(given)),
+    }
+}
+
+fn evaluate(expression: &Expression, place: &str, input: &Value, variables: &Variables) -> Result<Value, Failure> {
+    expression
+        .evaluate(input, variables)
+        .map_err(|error| Failure::reject("bad-expression", format!("{place}: {error}")))
+}
+
+fn document(value: Value) -> Document {
+    if value.is_null() { None } else { Some(Arc::new(value)) }
+}
+
+fn sleep(step: &Step) -> Result<Evaluated, Failure> {
+    let text = step.settings.get("for").and_then(Value::as_str).unwrap_or("0s");
+    let wait = honeyflow_workflow::duration::parse(text)
+        .ok_or_else(|| Failure::reject("bad-duration", format!("`{text}` is no duration")))?;
+    Ok(Evaluated::Sleep(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

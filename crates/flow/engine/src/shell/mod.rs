@@ -1,0 +1,204 @@
+//! Carries out what the core decides. One task owns the core; everything else answers to it by message.
+
+pub mod evaluate;
+mod worker;
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::Name;
+use honeyflow_hive::{HiveStore, member, service};
+use honeyflow_runtime::{Clock, Failure};
+use honeyflow_source::Source;
+use honeyflow_step::Step;
+use honeyflow_store::{Reply, Request, Store};
+use tokio::sync::{mpsc, watch};
+
+use crate::core::{Core, Effect, Input, plan::Plan, status::Status};
+
+/// How many messages may wait for the core; senders then wait in turn.
+const INPUTS_MAX: usize = 1024;
+/// Inputs that are taken together before effects are carried out.
+const INPUTS_AT_ONCE: usize = 64;
+const STATUS_EVERY: Duration = Duration::from_millis(200);
+
+/// A source and the store in its own database.
+#[derive(Clone)]
+pub struct SourcePort {
+    pub source: Arc<dyn Source>,
+    pub store: Arc<dyn Store>,
+}
+
+pub struct Config {
+    pub plan: Arc<Plan>,
+    pub sources: Vec<SourcePort>,
+    /// By workflow, by step.
+    pub steps: Vec<Vec<Arc<dyn Step>>>,
+    /// By kind: batches at once.
+    pub concurrency: Vec<u32>,
+    pub hive: Arc<dyn HiveStore>,
+    pub member: member::Config,
+    pub clock: Arc<dyn Clock>,
+    pub seed: u64,
+}
+
+#[derive(Clone)]
+pub struct Handle {
+    inputs: mpsc::Sender<Input>,
+    status: watch::Receiver<Status>,
+}
+
+impl Handle {
+    /// At most [`STATUS_EVERY`] old.
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    pub async fn status_changed(&mut self) -> bool {
+        self.status.changed().await.is_ok()
+    }
+
+    /// No new work; [`Service::run`] returns once what is held has ended.
+    pub async fn drain(&self) {
+        let _ = self.inputs.send(Input::Drain).await;
+    }
+
+    pub async fn pause(&self, workflow: Name, paused: bool) {
+        let _ = self.inputs.send(Input::Pause { workflow, paused }).await;
+    }
+}
+
+pub struct Service {
+    config: Config,
+    inputs: mpsc::Sender<Input>,
+    received: mpsc::Receiver<Input>,
+    status: watch::Sender<Status>,
+}
+
+impl Service {
+    pub fn new(config: Config) -> (Service, Handle) {
+        let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let (status, watched) = watch::channel(Status::default());
+        let handle = Handle { inputs: inputs.clone(), status: watched };
+        (Service { config, inputs, received, status }, handle)
+    }
+
+    /// Runs until drained.
+    ///
+    /// # Errors
+    /// If the node cannot be a member, with the reason.
+    pub async fn run(mut self) -> Result<(), Failure> {
+        let (changes, mut changed) = mpsc::unbounded_channel();
+        let leases = self.config.plan.sources.iter().map(|source| source.lease.clone()).collect();
+        let hive = service::join(
+            self.config.hive.clone(),
+            self.config.member.clone(),
+            leases,
+            self.config.clock.clone(),
+            move |change| {
+                let _ = changes.send(change);
+            },
+        )?;
+        let mut core = Core::new(self.config.plan.clone(), self.config.seed);
+        let mut effects = Vec::new();
+        let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
+        core.advance(Input::Hello { worker: 0, room: room.collect() }, self.config.clock.now(), &mut effects);
+        let mut status_tick = tokio::time::interval(STATUS_EVERY);
+        loop {
+            for effect in effects.drain(..) {
+                if let Effect::Drained = effect {
+                    hive.leave().await;
+                    wait_until_left(&mut changed).await;
+                    self.status.send_replace(core.status());
+                    return Ok(());
+                }
+                self.carry_out(effect, &hive);
+            }
+            let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
+            tokio::select! {
+                biased;
+                Some(input) = self.received.recv() => {
+                    core.advance(input, self.config.clock.now(), &mut effects);
+                    for _ in 1..INPUTS_AT_ONCE {
+                        let Ok(input) = self.received.try_recv() else { break };
+                        core.advance(input, self.config.clock.now(), &mut effects);
+                    }
+                }
+                Some(change) = changed.recv() => match change {
+                    service::Change::Granted(term) => {
+                        tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
+                        core.advance(Input::Granted(term), self.config.clock.now(), &mut effects);
+                    }
+                    service::Change::Lost { lease, why } => {
+                        tracing::warn!(%lease, why, "lease lost");
+                        core.advance(Input::Lost { lease }, self.config.clock.now(), &mut effects);
+                    }
+                    service::Change::Trust(until) => {
+                        core.advance(Input::Trust(until), self.config.clock.now(), &mut effects);
+                    }
+                    service::Change::Refused(failure) => return Err(failure),
+                    service::Change::Buried | service::Change::Left => {
+                        return Err(Failure::retry("buried", "this node was buried by others"));
+                    }
+                },
+                _ = status_tick.tick() => { self.status.send_replace(core.status()); },
+                () = tokio::time::sleep(wait) => core.advance(Input::Tick, self.config.clock.now(), &mut effects),
+            }
+        }
+    }
+
+    fn carry_out(&self, effect: Effect, hive: &service::Handle) {
+        let inputs = self.inputs.clone();
+        match effect {
+            Effect::Poll { source, poll, request } => {
+                let polled = self.config.sources[source as usize].source.poll(request);
+                tokio::spawn(async move {
+                    let result = polled.await;
+                    let _ = inputs.send(Input::Polled { source, poll, result }).await;
+                });
+            }
+            Effect::Recover { source } => {
+                let recovered = self.config.sources[source as usize].store.call(Request::Recover);
+                tokio::spawn(async move {
+                    let result = match recovered.await {
+                        Ok(Reply::Recovered(found)) => Ok(found),
+                        Ok(other) => Err(honeyflow_store::misplaced(&other)),
+                        Err(failure) => {
+                            tracing::warn!(%failure, "cannot read what the last owner left");
+                            tokio::time::sleep(Duration::from_millis(500)).await;
+                            Err(failure)
+                        }
+                    };
+                    let _ = inputs.send(Input::Recovered { source, result }).await;
+                });
+            }
+            Effect::Write { source, write, request } => {
+                let written = self.config.sources[source as usize].store.call(Request::Write(request));
+                tokio::spawn(async move {
+                    let result = written.await;
+                    let _ = inputs.send(Input::Written { write, result }).await;
+                });
+            }
+            Effect::Give { batch, work, .. } => worker::work(&self.config.steps, batch, work, inputs),
+            // In this process a batch that was taken back ends by its own time-out; its answer is refused.
+            Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
+            Effect::Mint { lease, floor } => {
+                let hive = hive.clone();
+                tokio::spawn(async move { hive.mint(lease, floor).await });
+            }
+            Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
+            Effect::Drained => {}
+        }
+    }
+}
+
+async fn wait_until_left(changed: &mut mpsc::UnboundedReceiver<service::Change>) {
+    let left = async {
+        while let Some(change) = changed.recv().await {
+            if matches!(change, service::Change::Left | service::Change::Buried) {
+                return;
+            }
+        }
+    };
+    // Without the store the row stays until it is buried: leaving is best effort.
+    let _ = tokio::time::timeout(Duration::from_secs(2), left).await;
+}

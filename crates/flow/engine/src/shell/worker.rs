@@ -1,0 +1,47 @@
+//! The worker in the node: a task per batch, bounded by the room the core was told of.
+
+use std::sync::Arc;
+
+use honeyflow_runtime::Failure;
+use honeyflow_step::{Outcome, Step};
+use tokio::sync::mpsc;
+
+use super::evaluate;
+use crate::core::{BatchId, Input, input::Work};
+
+pub(super) fn work(steps: &[Vec<Arc<dyn Step>>], batch: BatchId, work: Work, inputs: mpsc::Sender<Input>) {
+    match work {
+        Work::Execute { workflow, step, batch: work } => {
+            let timeout = work.timeout;
+            let count = work.items.len();
+            let step = steps[workflow][step as usize].clone();
+            tokio::spawn(async move {
+                // A task of its own: a panic is the end of the batch, not of the node.
+                let attempt = tokio::spawn(async move { tokio::time::timeout(timeout, step.execute(work)).await });
+                let input = match attempt.await {
+                    Ok(Ok(outcomes)) => Input::Outcomes { batch, outcomes },
+                    Ok(Err(_)) if count > 1 => Input::Unanswered { batch },
+                    Ok(Err(_)) => {
+                        let failure = Failure::retry("timed-out", format!("no answer within {timeout:?}"));
+                        Input::Outcomes { batch, outcomes: vec![Outcome::Failed(failure)] }
+                    }
+                    Err(panic) => {
+                        tracing::error!(batch, %panic, "a step panicked");
+                        Input::Unanswered { batch }
+                    }
+                };
+                let _ = inputs.send(input).await;
+            });
+        }
+        Work::Evaluate { graph, step, items } => {
+            tokio::spawn(async move {
+                let results = tokio::task::spawn_blocking(move || evaluate::all(&graph, step, &items)).await;
+                let input = match results {
+                    Ok(results) => Input::Evaluated { batch, results },
+                    Err(_) => Input::Unanswered { batch },
+                };
+                let _ = inputs.send(input).await;
+            });
+        }
+    }
+}
