@@ -24,8 +24,11 @@ pub enum Input {
     Lost {
         lease: Name,
     },
-    /// Terms are good until then; nothing fenced is begun after it.
-    Trust(Moment),
+    /// The source's term is good until then; nothing fenced is begun after it.
+    Trust {
+        source: SourceId,
+        until: Moment,
+    },
     Recovered {
         source: SourceId,
         result: Result<Recovered, Failure>,
@@ -95,6 +98,7 @@ pub enum Effect {
         request: Write,
     },
     Mint {
+        source: SourceId,
         lease: Name,
         floor: Epoch,
     },

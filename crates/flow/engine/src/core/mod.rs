@@ -63,6 +63,7 @@ pub(crate) struct Row {
 /// What belongs to one source: its lease, its stamps, its rows in flight.
 pub(crate) struct SourceState {
     pub term: Option<Term>,
+    pub trust_until: Moment,
     /// A new epoch was asked for; writes of the old one wait.
     pub minting: bool,
     pub sequence: u32,
@@ -91,7 +92,6 @@ pub struct Core {
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
-    pub(crate) trust_until: Moment,
     pub(crate) draining: bool,
     pub(crate) drained_said: bool,
     pub(crate) random: u64,
@@ -114,7 +114,6 @@ impl Core {
             gates: Gates::new(&plan),
             timers: Timers::default(),
             counters: Counters::default(),
-            trust_until: Moment::default(),
             draining: false,
             drained_said: false,
             random: seed | 1,
@@ -132,7 +131,7 @@ impl Core {
             Input::Tick => {}
             Input::Granted(term) => self.granted(term, effects),
             Input::Lost { lease } => self.lost(&lease),
-            Input::Trust(until) => self.trust_until = until,
+            Input::Trust { source, until } => self.sources[source as usize].trust_until = until,
             Input::Recovered { source, result } => self.recovered(source, result, effects),
             Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
             Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
@@ -249,7 +248,8 @@ impl Core {
             self.rows.remove(slot);
         }
         self.keys.forget_source(id(source));
-        self.sources[source] = SourceState::new();
+        let trust_until = self.sources[source].trust_until;
+        self.sources[source] = SourceState { trust_until, ..SourceState::new() };
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -288,11 +288,12 @@ impl Core {
         }
         state.minting = true;
         self.counters.minted += 1;
-        effects.push(Effect::Mint { lease: self.plan.sources[source as usize].lease.clone(), floor });
+        effects.push(Effect::Mint { source, lease: self.plan.sources[source as usize].lease.clone(), floor });
     }
 
     pub(crate) fn is_trusted(&self, source: SourceId) -> bool {
-        self.now < self.trust_until && self.sources[source as usize].term.is_some()
+        let state = &self.sources[source as usize];
+        self.now < state.trust_until && state.term.is_some()
     }
 }
 
@@ -304,6 +305,7 @@ impl SourceState {
     fn new() -> SourceState {
         SourceState {
             term: None,
+            trust_until: Moment::default(),
             minting: false,
             sequence: 0,
             recovered: false,

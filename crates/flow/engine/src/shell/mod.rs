@@ -13,7 +13,11 @@ use honeyflow_step::Step;
 use honeyflow_store::{Reply, Request, Store};
 use tokio::sync::{mpsc, watch};
 
-use crate::core::{Core, Effect, Input, plan::Plan, status::Status};
+use crate::core::{
+    Core, Effect, Input,
+    plan::{Plan, SourceId},
+    status::Status,
+};
 
 /// How many messages may wait for the core; senders then wait in turn.
 const INPUTS_MAX: usize = 1024;
@@ -21,11 +25,12 @@ const INPUTS_MAX: usize = 1024;
 const INPUTS_AT_ONCE: usize = 64;
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
-/// A source and the store in its own database.
+/// A source, the store in its own database, and the leases there: epochs live where the rows are that they protect.
 #[derive(Clone)]
 pub struct SourcePort {
     pub source: Arc<dyn Source>,
     pub store: Arc<dyn Store>,
+    pub hive: Arc<dyn HiveStore>,
 }
 
 pub struct Config {
@@ -35,7 +40,6 @@ pub struct Config {
     pub steps: Vec<Vec<Arc<dyn Step>>>,
     /// By kind: batches at once.
     pub concurrency: Vec<u32>,
-    pub hive: Arc<dyn HiveStore>,
     pub member: member::Config,
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
@@ -87,17 +91,21 @@ impl Service {
     /// # Errors
     /// If the node cannot be a member, with the reason.
     pub async fn run(mut self) -> Result<(), Failure> {
+        // At most a handful of changes per heartbeat; the channel is read before anything else can pile up.
         let (changes, mut changed) = mpsc::unbounded_channel();
-        let leases = self.config.plan.sources.iter().map(|source| source.lease.clone()).collect();
-        let hive = service::join(
-            self.config.hive.clone(),
-            self.config.member.clone(),
-            leases,
-            self.config.clock.clone(),
-            move |change| {
-                let _ = changes.send(change);
-            },
-        )?;
+        let mut hives = Vec::new();
+        for (source, (planned, port)) in self.config.plan.sources.iter().zip(&self.config.sources).enumerate() {
+            let changes = changes.clone();
+            hives.push(service::join(
+                port.hive.clone(),
+                self.config.member.clone(),
+                vec![planned.lease.clone()],
+                self.config.clock.clone(),
+                move |change| {
+                    let _ = changes.send((crate::core::id(source), change));
+                },
+            )?);
+        }
         let mut core = Core::new(self.config.plan.clone(), self.config.seed);
         let mut effects = Vec::new();
         let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
@@ -106,12 +114,11 @@ impl Service {
         loop {
             for effect in effects.drain(..) {
                 if let Effect::Drained = effect {
-                    hive.leave().await;
-                    wait_until_left(&mut changed).await;
+                    leave(&hives, &mut changed).await;
                     self.status.send_replace(core.status());
                     return Ok(());
                 }
-                self.carry_out(effect, &hive);
+                self.carry_out(effect, &hives);
             }
             let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
             tokio::select! {
@@ -123,7 +130,7 @@ impl Service {
                         core.advance(input, self.config.clock.now(), &mut effects);
                     }
                 }
-                Some(change) = changed.recv() => match change {
+                Some((source, change)) = changed.recv() => match change {
                     service::Change::Granted(term) => {
                         tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
                         core.advance(Input::Granted(term), self.config.clock.now(), &mut effects);
@@ -133,7 +140,7 @@ impl Service {
                         core.advance(Input::Lost { lease }, self.config.clock.now(), &mut effects);
                     }
                     service::Change::Trust(until) => {
-                        core.advance(Input::Trust(until), self.config.clock.now(), &mut effects);
+                        core.advance(Input::Trust { source, until }, self.config.clock.now(), &mut effects);
                     }
                     service::Change::Refused(failure) => return Err(failure),
                     service::Change::Buried | service::Change::Left => {
@@ -146,7 +153,7 @@ impl Service {
         }
     }
 
-    fn carry_out(&self, effect: Effect, hive: &service::Handle) {
+    fn carry_out(&self, effect: Effect, hives: &[service::Handle]) {
         let inputs = self.inputs.clone();
         match effect {
             Effect::Poll { source, poll, request } => {
@@ -181,8 +188,8 @@ impl Service {
             Effect::Give { batch, work, .. } => worker::work(&self.config.steps, batch, work, inputs),
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.
             Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
-            Effect::Mint { lease, floor } => {
-                let hive = hive.clone();
+            Effect::Mint { source, lease, floor } => {
+                let hive = hives[source as usize].clone();
                 tokio::spawn(async move { hive.mint(lease, floor).await });
             }
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
@@ -191,12 +198,15 @@ impl Service {
     }
 }
 
-async fn wait_until_left(changed: &mut mpsc::UnboundedReceiver<service::Change>) {
+async fn leave(hives: &[service::Handle], changed: &mut mpsc::UnboundedReceiver<(SourceId, service::Change)>) {
     let left = async {
-        while let Some(change) = changed.recv().await {
-            if matches!(change, service::Change::Left | service::Change::Buried) {
-                return;
-            }
+        for hive in hives {
+            hive.leave().await;
+        }
+        let mut open = hives.len();
+        while open > 0 {
+            let Some((_, change)) = changed.recv().await else { return };
+            open -= usize::from(matches!(change, service::Change::Left | service::Change::Buried));
         }
     };
     // Without the store the row stays until it is buried: leaving is best effort.
