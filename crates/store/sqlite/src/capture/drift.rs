@@ -1,0 +1,149 @@
+//! Drift: what the application's migrations have done to our triggers. Frameworks rebuild tables (create, copy, drop,
+//! rename) and so drop triggers without a word.
+//!
+//! `honeyflow_meta` keeps the schema version at which the triggers were last seen whole, and a hash of what was wanted
+//! then: while both are the same there is nothing to look at, also after a time in which no node ran.
+
+use honeyflow_event::document;
+use honeyflow_runtime::Failure;
+use honeyflow_store::CaptureTable;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{fit::Misfit, install::generate, trigger::NAME_HEAD};
+use crate::{catalogue, outcome};
+
+const SCHEMA_SEEN: &str = "capture-schema-version";
+const WANTED_SEEN: &str = "capture-wanted";
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct DriftReport {
+    pub schema_version: i64,
+    pub drifts: Vec<Drift>,
+    /// Tables and columns that are not there (any more): their entities wait for the next change of the schema.
+    pub misfits: Vec<Misfit>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drift {
+    pub table: String,
+    pub trigger: String,
+    pub what: Drifted,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drifted {
+    /// Changes of the table were not captured: it has to be verified.
+    Missing,
+    /// Its text is not what it should be; what it captured meanwhile is unknown.
+    Changed,
+    /// Nobody wants it any more.
+    Superfluous,
+}
+
+impl DriftReport {
+    pub fn is_empty(&self) -> bool {
+        self.drifts.is_empty() && self.misfits.is_empty()
+    }
+
+    /// Tables whose changes may have been missed, each once.
+    pub fn tables(&self) -> Vec<&str> {
+        let mut tables: Vec<&str> = self
+            .drifts
+            .iter()
+            .filter(|drift| drift.what != Drifted::Superfluous)
+            .map(|drift| drift.table.as_str())
+            .chain(self.misfits.iter().map(Misfit::table))
+            .collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+}
+
+/// Compares the database with what is wanted. Costs two small reads while nothing has changed.
+pub fn check_drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<DriftReport, Failure> {
+    let failed = |error| outcome::failure(&error, "look for changed triggers");
+    let schema_version = schema_version(connection).map_err(failed)?;
+    let seen = seen(connection).map_err(failed)?;
+    if seen == Some((schema_version, fingerprint(wanted))) {
+        return Ok(DriftReport { schema_version, ..DriftReport::default() });
+    }
+    let catalogue = catalogue::read(connection)?;
+    let (triggers, misfits) = generate(wanted, &catalogue);
+    let present = installed(connection).map_err(failed)?;
+    let mut drifts = Vec::new();
+    for trigger in &triggers {
+        let what = match present.iter().find(|found| found.name == trigger.name) {
+            None => Drifted::Missing,
+            Some(found) if found.sql != trigger.sql => Drifted::Changed,
+            Some(_) => continue,
+        };
+        drifts.push(Drift { table: table_of(&trigger.name), trigger: trigger.name.clone(), what });
+    }
+    for found in present {
+        // Triggers of a table that cannot be captured now still do what they can.
+        let misfit = misfits.iter().any(|misfit| misfit.table() == table_of(&found.name));
+        if !misfit && !triggers.iter().any(|trigger| trigger.name == found.name) {
+            drifts.push(Drift { table: table_of(&found.name), trigger: found.name, what: Drifted::Superfluous });
+        }
+    }
+    Ok(DriftReport { schema_version, drifts, misfits })
+}
+
+/// Only the list, where nobody asks what was seen before.
+pub fn drift(connection: &Connection, wanted: &[CaptureTable]) -> Result<Vec<Drift>, Failure> {
+    Ok(check_drift(connection, wanted)?.drifts)
+}
+
+pub(super) struct Installed {
+    pub name: String,
+    pub sql: String,
+}
+
+/// Our triggers, whatever table they stand on now.
+pub(super) fn installed(connection: &Connection) -> rusqlite::Result<Vec<Installed>> {
+    connection
+        .prepare("select name, sql from sqlite_master where type = 'trigger' and substr(name, 1, length(?1)) = ?1 order by rowid")?
+        .query_map([NAME_HEAD], |row| Ok(Installed { name: row.get(0)?, sql: row.get(1)? }))?
+        .collect()
+}
+
+/// Of the wishes, since the triggers follow from them and the schema.
+pub(super) fn fingerprint(wanted: &[CaptureTable]) -> u64 {
+    let texts = wanted.iter().map(|capture| format!("{capture:?}").into()).collect();
+    // A new release may generate other triggers from the same wishes.
+    document::hash(&serde_json::json!([env!("CARGO_PKG_VERSION"), serde_json::Value::Array(texts)]))
+}
+
+/// From here on the triggers are known to be whole, or not.
+pub(super) fn note(connection: &Connection, fingerprint: Option<u64>) -> rusqlite::Result<()> {
+    let Some(fingerprint) = fingerprint else {
+        connection.execute("delete from honeyflow_meta where name in (?1, ?2)", params![SCHEMA_SEEN, WANTED_SEEN])?;
+        return Ok(());
+    };
+    let mut put = connection.prepare("insert or replace into honeyflow_meta(name, value) values (?1, ?2)")?;
+    put.execute(params![SCHEMA_SEEN, schema_version(connection)?.to_string()])?;
+    put.execute(params![WANTED_SEEN, format!("{fingerprint:016x}")])?;
+    Ok(())
+}
+
+fn seen(connection: &Connection) -> rusqlite::Result<Option<(i64, u64)>> {
+    let value = |name: &str| {
+        connection
+            .query_row("select value from honeyflow_meta where name = ?1", [name], |row| row.get::<_, String>(0))
+            .optional()
+    };
+    let version = value(SCHEMA_SEEN)?.and_then(|text| text.parse().ok());
+    let wanted = value(WANTED_SEEN)?.and_then(|text| u64::from_str_radix(&text, 16).ok());
+    Ok(version.zip(wanted))
+}
+
+fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("select schema_version from pragma_schema_version", [], |row| row.get(0))
+}
+
+/// `honeyflow: run … (book) insert` → `book`.
+pub(super) fn table_of(trigger: &str) -> String {
+    let rest = trigger.strip_prefix(NAME_HEAD).unwrap_or(trigger);
+    rest.rsplit_once(')').map_or(rest, |(table, _)| table).to_owned()
+}

@@ -1,0 +1,134 @@
+//! Triggers of one table, as text. Pure: the same table and wishes always give the same text, so that an installed
+//! trigger can be compared with it byte by byte.
+//!
+//! - AFTER UPDATE has no column list: `UPDATE OF id` would miss `SET rowid = …`.
+//! - A body names only its own table and the outbox: another table's name breaks migrations that drop and rename.
+//! - The inserted row cannot violate a constraint, since an outer `INSERT OR IGNORE` would then drop it without a word.
+
+use honeyflow_store::{CaptureTable, catalogue::Table};
+
+use super::{
+    expression::{any_of, changed, changed_terms, key_present, key_text, payload_items, rowid_name},
+    payload::FORMAT,
+    quote::{identifier, literal},
+    replaced,
+};
+
+/// SQLite shows only a trigger's name when it does not fit any more: so the name says what to do.
+pub(super) const NAME_HEAD: &str = "honeyflow: run honeyflow source upgrade (";
+
+/// What the outbox gives a row that names no priority.
+const PRIORITY_UNNAMED: u8 = honeyflow_event::PRIORITY_DEFAULT;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trigger {
+    pub name: String,
+    /// Exactly as `sqlite_master` will hold it.
+    pub sql: String,
+}
+
+/// All triggers that capture `capture.table`. Columns it names are taken as given: [`super::fits`] checks them.
+pub fn triggers(capture: &CaptureTable, table: &Table) -> Vec<Trigger> {
+    let body = Body::new(capture, table);
+    let mut triggers = vec![insert(&body), update(&body)];
+    triggers.extend(rekey(&body));
+    triggers.push(delete(&body));
+    triggers.extend(replaced::triggers(&body));
+    triggers
+}
+
+fn insert(body: &Body<'_>) -> Trigger {
+    let rows = body.row("NEW", &["new"]);
+    body.trigger("insert", "AFTER INSERT", &key_present("NEW", &body.capture.key, body.table), &[rows])
+}
+
+fn update(body: &Body<'_>) -> Trigger {
+    let mut conditions = key_present("NEW", &body.capture.key, body.table);
+    let mut terms = changed_terms(body.capture, body.table);
+    if body.capture.key.is_empty() {
+        terms.extend(body.rowid_changed());
+    }
+    conditions.push(format!("({})", any_of(&terms)));
+    body.trigger("update", "AFTER UPDATE", &conditions, &[body.row("NEW", &["old", "new"])])
+}
+
+/// A changed key is a delete of the old one; the update trigger sees the new one. None where no key can change.
+fn rekey(body: &Body<'_>) -> Option<Trigger> {
+    let mut conditions = key_present("OLD", &body.capture.key, body.table);
+    let mut terms: Vec<_> = body.capture.key.iter().map(|part| changed(&part.name, body.table)).collect();
+    if body.capture.key.is_empty() {
+        terms.extend(body.rowid_changed());
+    }
+    if terms.is_empty() {
+        return None;
+    }
+    conditions.push(format!("({})", any_of(&terms)));
+    Some(body.trigger("update key", "AFTER UPDATE", &conditions, &[body.row("OLD", &["old", "new"])]))
+}
+
+fn delete(body: &Body<'_>) -> Trigger {
+    let rows = body.row("OLD", &["old"]);
+    body.trigger("delete", "AFTER DELETE", &key_present("OLD", &body.capture.key, body.table), &[rows])
+}
+
+/// What the triggers of one table share.
+pub(super) struct Body<'a> {
+    pub capture: &'a CaptureTable,
+    pub table: &'a Table,
+}
+
+impl<'a> Body<'a> {
+    fn new(capture: &'a CaptureTable, table: &'a Table) -> Body<'a> {
+        Body { capture, table }
+    }
+
+    pub fn key_text(&self, row: &str) -> String {
+        key_text(row, &self.capture.key, rowid_name(self.table).unwrap_or("rowid"))
+    }
+
+    fn rowid_changed(&self) -> Option<String> {
+        rowid_name(self.table).map(|rowid| format!("OLD.{rowid} IS NOT NEW.{rowid}"))
+    }
+
+    /// `INSERT INTO honeyflow_outbox (entity, …)`, without what is inserted.
+    pub fn head(&self) -> String {
+        let mut columns = "entity, entity_key".to_owned();
+        if self.capture.priority != PRIORITY_UNNAMED {
+            columns.push_str(", priority");
+        }
+        if !self.capture.carried.is_empty() {
+            columns.push_str(", format, payload");
+        }
+        format!("INSERT INTO honeyflow_outbox ({columns})")
+    }
+
+    /// The values of an event of the row called `row`; `items` make its payload.
+    pub fn values(&self, row: &str, items: &[String]) -> String {
+        let mut values = format!("{}, {}", literal(&self.capture.table), self.key_text(row));
+        if self.capture.priority != PRIORITY_UNNAMED {
+            values.push_str(&format!(", {}", self.capture.priority));
+        }
+        if !self.capture.carried.is_empty() {
+            values.push_str(&format!(", {FORMAT}, {}", items.join(" || ';' || ")));
+        }
+        values
+    }
+
+    fn row(&self, row: &str, sides: &[&str]) -> String {
+        let items: Vec<_> = sides
+            .iter()
+            .flat_map(|side| payload_items(side, &side.to_ascii_uppercase(), &self.capture.carried))
+            .collect();
+        format!("{} VALUES ({})", self.head(), self.values(row, &items))
+    }
+
+    pub fn trigger(&self, what: &str, when: &str, conditions: &[String], statements: &[String]) -> Trigger {
+        let name = format!("{NAME_HEAD}{}) {what}", self.capture.table);
+        let table = identifier(&self.table.name);
+        let condition =
+            if conditions.is_empty() { String::new() } else { format!("\nWHEN {}", conditions.join("\n  AND ")) };
+        let statements: String = statements.iter().map(|statement| format!("  {statement};\n")).collect();
+        let sql = format!("CREATE TRIGGER {} {when} ON {table}{condition}\nBEGIN\n{statements}END", identifier(&name));
+        Trigger { name, sql }
+    }
+}
