@@ -1,1 +1,209 @@
-//! 
+//! The store in the application's own SQLite file.
+//!
+//! SQLite has one writer, so there is one of ours: it groups what waits into one transaction (`writer`). Polls and
+//! loads have a connection each on threads of their own and never wait for one another. Nothing is created by opening:
+//! [`SqliteStore::migrate`] makes the tables once a source is installed.
+//!
+//! This crate knows no leases: it compares the fence that a request shows with the hive's row, in the same transaction.
+
+mod admin;
+mod append;
+pub mod capture;
+pub mod catalogue;
+mod connection;
+mod lane;
+mod load;
+mod outcome;
+mod poll;
+mod recover;
+mod rewrite;
+mod row;
+pub mod schema;
+mod tidy;
+mod value;
+mod write;
+mod writer;
+
+use std::sync::{Arc, mpsc::Receiver};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Load, Op, Reply, Request, Statement, Store, Write, admin::Admin, statement::Expand};
+use rusqlite::{Connection, InterruptHandle};
+use tokio::sync::oneshot;
+
+pub use connection::Options;
+pub use load::Prepared;
+pub use schema::Installed;
+
+use connection::Role;
+use lane::{Lane, Queued, Task};
+use load::Loader;
+use poll::Poller;
+use writer::{Job, Writer};
+
+/// Expanding an edge for a page of a fan-out.
+const FAN_OUT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Questions of people.
+const ADMIN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Cheap to clone; its threads end with the last handle.
+#[derive(Clone)]
+pub struct SqliteStore {
+    lanes: Arc<Lanes>,
+}
+
+struct Lanes {
+    writer: Lane<Job>,
+    poller: Lane<Task<Poller>>,
+    loader: Lane<Task<Loader>>,
+    /// A statement that nobody waits for any more.
+    load_under_way: InterruptHandle,
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.load_under_way.interrupt();
+    }
+}
+
+impl SqliteStore {
+    /// Opens the connections and starts their threads; makes no tables.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is no database, or its tables are newer than this binary.
+    pub fn open(options: &Options) -> Result<SqliteStore, Failure> {
+        let source = &options.source;
+        let write = connection::open(options, Role::Writer)?;
+        schema::installed(&write)?;
+        let poller = Poller::new(connection::open(options, Role::Reader)?);
+        let mut loader = Loader::new(connection::open(options, Role::Reader)?)?;
+        let load_under_way = loader.connection().get_interrupt_handle();
+        let acknowledge_every = options.acknowledge_every;
+        let lanes = Lanes {
+            writer: Lane::start(format!("write {source}"), options.queue_max, move |queue| {
+                Writer::new(write, queue, acknowledge_every).run();
+            })?,
+            poller: read_lane(format!("poll {source}"), options.queue_max, poller)?,
+            loader: read_lane(format!("load {source}"), options.queue_max, loader)?,
+            load_under_way,
+        };
+        Ok(SqliteStore { lanes: Arc::new(lanes) })
+    }
+
+    /// What `honeyflow_meta` says; none if nothing is installed.
+    pub async fn installed(&self) -> Result<Option<Installed>, Failure> {
+        self.read_with(|connection| schema::installed(connection)).await
+    }
+
+    pub async fn is_installed(&self) -> Result<bool, Failure> {
+        Ok(self.installed().await?.is_some())
+    }
+
+    /// Makes our tables, or brings them to the newest version.
+    pub async fn migrate(&self) -> Result<Installed, Failure> {
+        self.write_with(schema::migrate).await
+    }
+
+    /// Checks a statement of the configuration without running it.
+    pub async fn prepare(&self, statement: Arc<Statement>) -> Result<Prepared, Failure> {
+        self.lanes.loader.ask(move |loader| loader.prepare(&statement)).await
+    }
+
+    /// Work on the writer's connection, outside any group: triggers, migrations. It ends its own transactions.
+    pub async fn write_with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let alone = Box::new(move |connection: &mut Connection| {
+            let result = work(connection);
+            if !connection.is_autocommit() {
+                let _ = connection.execute_batch("rollback");
+            }
+            let _ = answer.send(result);
+        });
+        self.lanes.writer.send(Job::Alone(alone)).await?;
+        answered.await.map_err(|_| lane::stopped())?
+    }
+
+    /// Reads the catalogue and the like on the load connection, which cannot write.
+    pub async fn read_with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.lanes.loader.ask(move |loader| work(loader.connection())).await
+    }
+}
+
+impl Store for SqliteStore {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        let lanes = Arc::clone(&self.lanes);
+        async move {
+            match request {
+                Request::Poll(poll) => {
+                    let gathered = lanes.poller.ask(move |poller| poller.poll(&poll)).await?;
+                    if !gathered.repeats.is_empty() {
+                        lanes.writer.offer(Job::Forget(gathered.repeats));
+                    }
+                    Ok(Reply::Polled(gathered.polled))
+                }
+                Request::Load(load) => lanes.loader.ask(move |loader| loader.load(&load)).await,
+                Request::Write(write) => lanes.write(write).await,
+                Request::Append { events, idempotency } => {
+                    lanes.ask_writer(|answer| Job::Append { events, idempotency, answer }).await
+                }
+                Request::Recover => {
+                    let recovered = lanes.poller.ask(|poller| recover::recover(poller.connection())).await?;
+                    Ok(Reply::Recovered(recovered))
+                }
+                Request::Admin(admin) => lanes.admin(admin).await,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Lanes {
+    async fn ask_writer(&self, job: impl FnOnce(writer::Answer) -> Job) -> Result<Reply, Failure> {
+        let (answer, answered) = oneshot::channel();
+        self.writer.send(job(answer)).await?;
+        answered.await.map_err(|_| lane::stopped())?
+    }
+
+    /// Containers of a fan-out are looked up before the write begins, so that the application's lock is not held for a
+    /// query over its tables. What is linked in between has an event of its own.
+    async fn write(&self, write: Write) -> Result<Reply, Failure> {
+        let mut pages = Vec::new();
+        for op in &write.ops {
+            let Op::FanOut(fan_out) = op else { continue };
+            let load = Load {
+                statement: Arc::clone(&fan_out.statement),
+                keys: fan_out.causes.clone(),
+                expand: Some(Expand { after: fan_out.after.clone(), limit: fan_out.page }),
+                timeout: FAN_OUT_TIMEOUT,
+            };
+            match self.loader.ask(move |loader| loader.load(&load)).await? {
+                Reply::Keys(keys) => pages.push(keys),
+                other => return Err(honeyflow_store::misplaced(&other)),
+            }
+        }
+        self.ask_writer(|answer| Job::Write { write: Box::new(write), pages, answer }).await
+    }
+
+    async fn admin(&self, admin: Admin) -> Result<Reply, Failure> {
+        if admin::is_read(&admin) {
+            let work = move |loader: &mut Loader| loader.answer(&admin, ADMIN_TIMEOUT);
+            return self.loader.ask(work).await.map(Reply::Admin);
+        }
+        self.ask_writer(|answer| Job::Admin { admin, answer }).await
+    }
+}
+
+fn read_lane<S: Send + 'static>(name: String, queue_max: usize, mut state: S) -> Result<Lane<Task<S>>, Failure> {
+    Lane::start(name, queue_max, move |queue: Receiver<Queued<Task<S>>>| {
+        for queued in queue {
+            (queued.job)(&mut state);
+        }
+    })
+}

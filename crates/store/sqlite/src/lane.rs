@@ -1,0 +1,85 @@
+//! A lane: a bounded queue of work to a thread of its own.
+//!
+//! SQLite is a synchronous library, so each connection lives on its own thread and the async side only waits. Callers
+//! wait for a permit before they queue, so sending itself never blocks; the thread ends when the last lane is dropped.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use honeyflow_runtime::Failure;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+pub(crate) struct Lane<J> {
+    jobs: SyncSender<Queued<J>>,
+    room: Arc<Semaphore>,
+}
+
+impl<J> Clone for Lane<J> {
+    fn clone(&self) -> Lane<J> {
+        Lane { jobs: self.jobs.clone(), room: Arc::clone(&self.room) }
+    }
+}
+
+/// A job in the queue; its place is free again once it has been taken out.
+pub(crate) struct Queued<J> {
+    pub job: J,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<J: Send + 'static> Lane<J> {
+    /// Starts the thread; it owns whatever `run` has captured.
+    pub fn start(
+        name: String,
+        queue_max: usize,
+        run: impl FnOnce(Receiver<Queued<J>>) + Send + 'static,
+    ) -> Result<Lane<J>, Failure> {
+        let queue_max = queue_max.clamp(1, 1 << 16);
+        let (jobs, queue) = sync_channel(queue_max);
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || run(queue))
+            .map_err(|error| Failure::retry("no-thread", format!("start a thread for the database: {error}")))?;
+        Ok(Lane { jobs, room: Arc::new(Semaphore::new(queue_max)) })
+    }
+
+    pub async fn send(&self, job: J) -> Result<(), Failure> {
+        let place = Arc::clone(&self.room).acquire_owned().await.map_err(|_| stopped())?;
+        self.jobs.send(Queued { job, _place: place }).map_err(|_| stopped())
+    }
+
+    /// Queues if there is room at once; else the job is dropped.
+    pub fn offer(&self, job: J) {
+        if let Ok(place) = Arc::clone(&self.room).try_acquire_owned() {
+            let _ = self.jobs.send(Queued { job, _place: place });
+        }
+    }
+}
+
+/// Work for a reader: it runs to its end and answers by itself.
+pub(crate) type Task<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+impl<S: 'static> Lane<Task<S>> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut S) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let task: Task<S> = Box::new(move |state| {
+            // Whoever asked may have gone; a read that nobody waits for is not begun.
+            if !answer.is_closed() {
+                let _ = answer.send(work(state));
+            }
+        });
+        self.send(task).await?;
+        answered.await.map_err(|_| stopped())?
+    }
+}
+
+pub(crate) fn stopped() -> Failure {
+    Failure::retry("store-stopped", "the store's thread has ended; the node is stopping, or restarts the store")
+}

@@ -1,0 +1,275 @@
+//! Runs document and edge statements for a batch of keys: read-only, one snapshot, with a time-out.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use hashbrown::HashMap;
+use honeyflow_event::{Key, key};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Admin, AdminReply, Load, Loaded, Reply, Statement, statement::Expand};
+use rusqlite::{Connection, Row, params};
+use serde_json::{Map, Value};
+
+use crate::{outcome, rewrite, rewrite::Batch, value};
+
+/// Virtual machine steps between two looks at the clock.
+const STEPS_PER_LOOK: i32 = 2_000;
+
+/// What a statement was found to have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    pub columns: Vec<String>,
+}
+
+pub(crate) struct Loader {
+    connection: Connection,
+    /// Microseconds since `began_at`; the running statement ends then. 0: no statement, no end.
+    deadline: Arc<AtomicU64>,
+    began_at: Instant,
+}
+
+impl Loader {
+    pub fn new(mut connection: Connection) -> Result<Loader, Failure> {
+        let deadline = Arc::new(AtomicU64::new(0));
+        let began_at = Instant::now();
+        let ends_at = Arc::clone(&deadline);
+        let overdue = move || {
+            let at = ends_at.load(Ordering::Relaxed);
+            at != 0 && micros(began_at.elapsed()) > at
+        };
+        connection
+            .progress_handler(STEPS_PER_LOOK, Some(overdue))
+            .map_err(|error| outcome::failure(&error, "set a time-out"))?;
+        Ok(Loader { connection, deadline, began_at })
+    }
+
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    pub fn load(&self, load: &Load) -> Result<Reply, Failure> {
+        self.within(load.timeout, &load.statement.place, || match &load.expand {
+            None => self.documents(load).map(Reply::Loaded),
+            Some(expand) => self.expand(&load.statement, &load.keys, expand).map(Reply::Keys),
+        })
+    }
+
+    pub fn answer(&self, admin: &Admin, timeout: Duration) -> Result<AdminReply, Failure> {
+        self.within(timeout, "read", || crate::admin::read(&self.connection, admin))
+    }
+
+    /// What can be known without running it.
+    pub fn prepare(&self, statement: &Statement) -> Result<Prepared, Failure> {
+        let sql = rewrite::document(statement)?;
+        let place = &statement.place;
+        let prepared = self.connection.prepare(&sql).map_err(|error| outcome::failure(&error, place))?;
+        if !prepared.readonly() || prepared.column_count() == 0 {
+            return Err(Failure::fatal(
+                "not-a-query",
+                format!("{place}: the statement must only read; write a select"),
+            ));
+        }
+        if prepared.parameter_count() != 1 {
+            return Err(Failure::fatal(
+                "bad-parameters",
+                format!("{place}: the statement has parameters of its own; only $keys is bound"),
+            ));
+        }
+        let columns: Vec<String> = prepared.column_names().map(str::to_owned).collect();
+        for key in &statement.result_key {
+            let count = columns.iter().filter(|column| **column == key.name).count();
+            if count != 1 {
+                let found = columns.join(", ");
+                let name = &key.name;
+                return Err(Failure::fatal(
+                    "no-key-column",
+                    format!("{place}: the result must have the key column `{name}` once; it has {found}"),
+                ));
+            }
+        }
+        if statement.result_key.is_empty() {
+            // An edge: its page statement must hold too.
+            let page = rewrite::expansion(statement, columns.len())?;
+            self.connection.prepare(&page).map_err(|error| outcome::failure(&error, place))?;
+        }
+        Ok(Prepared { columns })
+    }
+
+    pub fn within<T>(
+        &self,
+        timeout: Duration,
+        place: &str,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.deadline.store(micros(self.began_at.elapsed() + timeout).max(1), Ordering::Relaxed);
+        let result = work();
+        self.deadline.store(0, Ordering::Relaxed);
+        result.map_err(|mut failure| {
+            if failure.code == "statement-timeout" {
+                failure.message = format!("{place}: the statement took longer than {timeout:?}");
+            }
+            failure
+        })
+    }
+
+    fn documents(&self, load: &Load) -> Result<Vec<Loaded>, Failure> {
+        let statement = &*load.statement;
+        let sql = rewrite::document(statement)?;
+        let mut loaded = vec![Loaded::Document(None); load.keys.len()];
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(load.keys.len());
+        let mut repeated = Vec::new();
+        let mut batch = Batch::new();
+        for (n, key) in load.keys.iter().enumerate() {
+            if let Some(first) = places.get(&**key) {
+                repeated.push((n, *first));
+                continue;
+            }
+            match batch.push(&statement.key, key) {
+                Ok(()) => _ = places.insert(key, n),
+                Err(why) => loaded[n] = Loaded::Rejected(Failure::reject("bad-key", format!("key `{key}`: {why}"))),
+            }
+        }
+        self.read(statement, &sql, &batch.finish(), &places, &mut loaded)?;
+        for (n, first) in repeated {
+            loaded[n] = loaded[first].clone();
+        }
+        Ok(loaded)
+    }
+
+    fn read(
+        &self,
+        statement: &Statement,
+        sql: &str,
+        batch: &str,
+        places: &HashMap<&str, usize>,
+        loaded: &mut [Loaded],
+    ) -> Result<(), Failure> {
+        let failed = |error: rusqlite::Error| outcome::failure(&error, &statement.place);
+        let mut prepared = self.connection.prepare_cached(sql).map_err(failed)?;
+        if !prepared.readonly() {
+            return Err(Failure::fatal("not-a-query", format!("{}: the statement must only read", statement.place)));
+        }
+        let mut rows = prepared.query([batch]).map_err(failed)?;
+        let mut shape = None;
+        let mut key_text = String::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let shape = match &mut shape {
+                Some(shape) => shape,
+                // Now, since the first step may have prepared the statement anew for a changed table.
+                None => shape.insert(Shape::of(statement, row)?),
+            };
+            let Some(place) = shape.place(row, places, &mut key_text).map_err(failed)? else { continue };
+            loaded[place] = match &loaded[place] {
+                Loaded::Document(None) => shape.document(row).map_err(failed)?,
+                _ => Loaded::Rejected(Failure::reject(
+                    "two-rows",
+                    format!("{}: two rows for key `{key_text}`; group them, or join less", statement.place),
+                )),
+            };
+        }
+        Ok(())
+    }
+
+    /// Containers that the causes lead to, one page in the order of key texts.
+    pub fn expand(&self, statement: &Statement, causes: &[Key], expand: &Expand) -> Result<Vec<Key>, Failure> {
+        let failed = |error: rusqlite::Error| outcome::failure(&error, &statement.place);
+        let plain = rewrite::document(statement)?;
+        let columns = self.connection.prepare_cached(&plain).map_err(failed)?.column_count();
+        let page = rewrite::expansion(statement, columns)?;
+        let mut batch = Batch::new();
+        for cause in causes {
+            // A cause that is no key of its table leads nowhere.
+            let _ = batch.push(&statement.key, cause);
+        }
+        let mut prepared = self.connection.prepare_cached(&page).map_err(failed)?;
+        let mut rows = prepared.query(params![batch.finish(), expand.after, expand.limit]).map_err(failed)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            found.push(row.get::<_, Arc<str>>(0).map_err(failed)?);
+        }
+        Ok(found)
+    }
+}
+
+/// How rows of one execution become documents.
+struct Shape {
+    fields: Vec<Field>,
+    /// Columns of the key, in its order.
+    key: Vec<usize>,
+}
+
+struct Field {
+    name: String,
+    is_json: bool,
+}
+
+impl Shape {
+    fn of(statement: &Statement, row: &Row<'_>) -> Result<Shape, Failure> {
+        let fields: Vec<Field> = row
+            .as_ref()
+            .column_names()
+            .map(|name| Field { name: name.to_owned(), is_json: statement.json.iter().any(|json| json == name) })
+            .collect();
+        let key = statement
+            .result_key
+            .iter()
+            .map(|key| fields.iter().position(|field| field.name == key.name))
+            .collect::<Option<Vec<usize>>>()
+            .filter(|key| !key.is_empty())
+            .ok_or_else(|| {
+                let place = &statement.place;
+                Failure::fatal("no-key-column", format!("{place}: the key's columns are not all in the result"))
+            })?;
+        Ok(Shape { fields, key })
+    }
+
+    /// Which of the asked keys the row belongs to; `key_text` holds its key afterwards.
+    fn place(
+        &self,
+        row: &Row<'_>,
+        places: &HashMap<&str, usize>,
+        key_text: &mut String,
+    ) -> rusqlite::Result<Option<usize>> {
+        key_text.clear();
+        if let [only] = self.key[..] {
+            if !value::push_key_text(key_text, row.get_ref(only)?) {
+                return Ok(None);
+            }
+        } else {
+            let mut parts = Vec::with_capacity(self.key.len());
+            for column in &self.key {
+                let mut part = String::new();
+                if !value::push_key_text(&mut part, row.get_ref(*column)?) {
+                    return Ok(None);
+                }
+                parts.push(part);
+            }
+            key_text.push_str(&key::join(&parts));
+        }
+        Ok(places.get(key_text.as_str()).copied())
+    }
+
+    fn document(&self, row: &Row<'_>) -> rusqlite::Result<Loaded> {
+        let mut document = Map::new();
+        for (n, field) in self.fields.iter().enumerate() {
+            let sql = row.get_ref(n)?;
+            let json = if field.is_json { value::parse_json(sql) } else { value::to_json(sql) };
+            match json {
+                Ok(json) => _ = document.insert(field.name.clone(), json),
+                Err((code, why)) => {
+                    return Ok(Loaded::Rejected(Failure::reject(code, format!("column `{}`: {why}", field.name))));
+                }
+            }
+        }
+        Ok(Loaded::Document(Some(Arc::new(Value::Object(document)))))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,299 @@
+//! Reading the outbox: one snapshot per poll, no lock taken.
+//!
+//! Passed-over rows are skipped while stepping, before anything of them is copied, and a poll looks at a bounded
+//! number of them; how far it came is told in `looked_to`. Rows whose `dedupe` mark is stored are repeats of what is
+//! done: they are never given out, and the writer removes them.
+
+use hashbrown::HashSet;
+use honeyflow_event::{Event, EventId, PRIORITY_LEVELS};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    Poll, Polled,
+    poll::{PassedOver, Sweep},
+};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use crate::{
+    outcome,
+    row::{self, COLUMNS, Head, Names, Read},
+    write,
+};
+
+/// Rows of one level that a poll steps over at most; a sweep has no such limit.
+const LOOK_MAX: u32 = 20_000;
+/// Payloads of one poll; the rest is left for the next.
+const POLL_BYTES_MAX: usize = 32 << 20;
+
+pub(crate) struct Poller {
+    connection: Connection,
+    names: Names,
+    texts: Texts,
+}
+
+/// Statements in full, so that the cache finds them without their being put together for each poll.
+struct Texts {
+    level: String,
+    due: String,
+    newest: String,
+    sweep: String,
+}
+
+/// What one poll has come to so far.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub polled: Polled,
+    /// Rows that only repeat what is done.
+    pub repeats: Vec<EventId>,
+    bytes: usize,
+}
+
+/// What a row was found to be.
+enum Seen {
+    PassedOver,
+    Taken(Event),
+    /// Named to the engine or to the writer.
+    Named,
+}
+
+impl Poller {
+    pub fn new(connection: Connection) -> Poller {
+        let texts = Texts {
+            level: format!(
+                "select {COLUMNS} from honeyflow_outbox
+                 where shard = ?2 and priority = ?3 and id > ?4 and ready_at is null order by id limit ?5"
+            ),
+            due: format!(
+                "select {COLUMNS} from honeyflow_outbox
+                 where shard = ?2 and ready_at is not null and ready_at <= ?3 order by ready_at limit ?4"
+            ),
+            newest: format!(
+                "select {COLUMNS} from honeyflow_outbox where +shard = ?2 and ready_at is null order by id desc limit ?3"
+            ),
+            sweep: format!(
+                "select {COLUMNS} from honeyflow_outbox where id between ?3 and ?4 and +shard = ?2
+                   and (ready_at is null or ready_at <= ?5) order by id"
+            ),
+        };
+        Poller { connection, names: Names::default(), texts }
+    }
+
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    pub fn poll(&mut self, poll: &Poll) -> Result<Gathered, Failure> {
+        let result = self.snapshot(poll);
+        if !self.connection.is_autocommit() {
+            let _ = self.connection.prepare_cached("rollback").and_then(|mut end| end.execute([]));
+        }
+        result.map_err(|error| outcome::failure(&error, "poll"))
+    }
+
+    fn snapshot(&mut self, poll: &Poll) -> rusqlite::Result<Gathered> {
+        let Poller { connection, names, texts } = self;
+        connection.prepare_cached("begin")?.execute([])?;
+        let mut gathered = Gathered::default();
+        gathered.polled.store_ms = write::now_ms(connection)?;
+        gathered.polled.schema_version =
+            connection.prepare_cached("pragma schema_version")?.query_row([], |row| row.get(0))?;
+        let mut look = Look { connection, names, poll, gathered };
+        match &poll.sweep {
+            Some(sweep) => look.sweep(&texts.sweep, sweep)?,
+            None => look.levels(texts)?,
+        }
+        look.gathered.polled.events.sort_by_key(|event| (event.priority, event.id));
+        look.newest(&texts.newest)?;
+        look.next_due()?;
+        Ok(look.gathered)
+    }
+}
+
+/// One poll under way.
+struct Look<'p> {
+    connection: &'p Connection,
+    names: &'p mut Names,
+    poll: &'p Poll,
+    gathered: Gathered,
+}
+
+impl Look<'_> {
+    /// Due rows have waited long enough: they get up to half of a level's room, and what the others leave of it.
+    fn levels(&mut self, texts: &Texts) -> rusqlite::Result<()> {
+        let poll = self.poll;
+        self.gathered.polled.looked_to = poll.levels.map(|level| level.after);
+        let room: [usize; PRIORITY_LEVELS] = poll.levels.map(|level| level.room as usize);
+        let total: usize = room.iter().sum();
+        if total == 0 {
+            return Ok(());
+        }
+        let mut due: [Vec<Event>; PRIORITY_LEVELS] = Default::default();
+        let store_ms = self.gathered.polled.store_ms;
+        let due_max = i64::try_from(total).unwrap_or(i64::MAX).max(i64::from(LOOK_MAX));
+        let parameters = params![payload_max(poll), poll.shard, store_ms, due_max];
+        let mut count = [0; PRIORITY_LEVELS];
+        let mut left = total;
+        let has_room = |head: &Head<'_>| {
+            let level = usize::from(head.priority);
+            count[level] += 1;
+            count[level] <= room[level]
+        };
+        self.step(&texts.due, parameters, has_room, |_, _, seen| {
+            if let Seen::Taken(event) = seen {
+                due[usize::from(event.priority)].push(event);
+                left -= 1;
+            }
+            left > 0
+        })?;
+        for ((priority, level), mut due) in (0_u8..).zip(0..PRIORITY_LEVELS).zip(due) {
+            let room = room[level];
+            let mut room_left = room - due.len().min(room.div_ceil(2));
+            let mut taken = Vec::with_capacity(room_left.min(512));
+            if room_left > 0 {
+                let look_max = LOOK_MAX.max(poll.levels[level].room);
+                let parameters = params![payload_max(poll), poll.shard, priority, poll.levels[level].after, look_max];
+                self.step(
+                    &texts.level,
+                    parameters,
+                    |_| true,
+                    |polled, id, seen| {
+                        polled.looked_to[level] = id;
+                        room_left -= usize::from(!matches!(seen, Seen::PassedOver));
+                        if let Seen::Taken(event) = seen {
+                            taken.push(event);
+                        }
+                        room_left > 0
+                    },
+                )?;
+            }
+            due.truncate(room - taken.len());
+            self.gathered.polled.events.append(&mut due);
+            self.gathered.polled.events.append(&mut taken);
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, text: &str, sweep: &Sweep) -> rusqlite::Result<()> {
+        let mut room_left = sweep.room;
+        if room_left == 0 {
+            return Ok(());
+        }
+        let store_ms = self.gathered.polled.store_ms;
+        let parameters = params![payload_max(self.poll), self.poll.shard, sweep.from, sweep.to, store_ms];
+        // Both run upwards: a known row is found by moving on, not by searching.
+        let mut known = sweep.known.iter().copied().peekable();
+        let is_unknown = |head: &Head<'_>| {
+            while known.next_if(|id| *id < head.id).is_some() {}
+            known.peek() != Some(&head.id)
+        };
+        let mut found = Vec::new();
+        self.step(text, parameters, is_unknown, |_, _, seen| {
+            room_left -= u32::from(!matches!(seen, Seen::PassedOver));
+            if let Seen::Taken(event) = seen {
+                found.push(event);
+            }
+            room_left > 0
+        })?;
+        self.gathered.polled.events = found;
+        Ok(())
+    }
+
+    /// Rows at or below a level's position have been seen: only fresh ones are worth the room.
+    fn newest(&mut self, text: &str) -> rusqlite::Result<()> {
+        let poll = self.poll;
+        let mut room_left = poll.newest;
+        if room_left == 0 {
+            return Ok(());
+        }
+        let lowest = poll.levels.iter().map(|level| level.after).min().unwrap_or(0);
+        let there: HashSet<EventId> = self.gathered.polled.events.iter().map(|event| event.id).collect();
+        let is_fresh =
+            |head: &Head<'_>| head.id > poll.levels[usize::from(head.priority)].after && !there.contains(&head.id);
+        let look_max = room_left.saturating_mul(2).max(1_000);
+        let parameters = params![payload_max(poll), poll.shard, look_max];
+        let mut found = Vec::new();
+        self.step(text, parameters, is_fresh, |_, id, seen| {
+            if let Seen::Taken(event) = seen {
+                room_left -= 1;
+                found.push(event);
+            }
+            room_left > 0 && id > lowest
+        })?;
+        found.reverse();
+        self.gathered.polled.events.append(&mut found);
+        Ok(())
+    }
+
+    fn next_due(&mut self) -> rusqlite::Result<()> {
+        let store_ms = self.gathered.polled.store_ms;
+        let next: Option<i64> = self
+            .connection
+            .prepare_cached(
+                "select ready_at from honeyflow_outbox where shard = ?1 and ready_at is not null and ready_at > ?2
+                 order by ready_at limit 1",
+            )?
+            .query_row(params![self.poll.shard, store_ms], |row| row.get(0))
+            .optional()?;
+        self.gathered.polled.next_due_ms = next.map(|at_ms| at_ms.saturating_sub(store_ms).cast_unsigned());
+        Ok(())
+    }
+
+    /// Steps through rows until `visit` has enough. A row that is not `wanted` counts as passed over.
+    fn step<P: Params>(
+        &mut self,
+        text: &str,
+        parameters: P,
+        mut wanted: impl FnMut(&Head<'_>) -> bool,
+        mut visit: impl FnMut(&mut Polled, EventId, Seen) -> bool,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(text)?;
+        let mut rows = statement.query(parameters)?;
+        while let Some(row) = rows.next()? {
+            let head = row::head(row)?;
+            let passed_over = self.poll.passed_over.iter().any(|passed_over| covers(passed_over, &head));
+            let seen = if passed_over || !wanted(&head) { Seen::PassedOver } else { self.take(row, &head)? };
+            let enough = !visit(&mut self.gathered.polled, head.id, seen);
+            if enough || self.gathered.bytes >= POLL_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, row: &Row<'_>, head: &Head<'_>) -> rusqlite::Result<Seen> {
+        let read = row::read(row, self.names, self.poll.payload_bytes_max)?;
+        Ok(match read {
+            Read::Event(event) if head.dedupe.is_some() && self.is_done(&event)? => {
+                self.gathered.repeats.push(event.id);
+                Seen::Named
+            }
+            Read::Event(event) => {
+                self.gathered.bytes += event.payload.as_ref().map_or(0, |payload| payload.len());
+                Seen::Taken(event)
+            }
+            Read::Unreadable(oversized) => {
+                // Seen twice by a poll that also looks at the newest.
+                if !self.gathered.polled.oversized.contains(&oversized) {
+                    self.gathered.polled.oversized.push(oversized);
+                }
+                Seen::Named
+            }
+        })
+    }
+
+    fn is_done(&self, event: &Event) -> rusqlite::Result<bool> {
+        self.connection
+            .prepare_cached(
+                "select 1 from honeyflow_dedupe
+                 where tenant = ?1 and entity = ?2 and entity_key = ?3 and dedupe = ?4 and until_ms > ?5",
+            )?
+            .exists(params![event.tenant, event.entity, event.key, event.dedupe, self.gathered.polled.store_ms])
+    }
+}
+
+fn covers(passed_over: &PassedOver, head: &Head<'_>) -> bool {
+    &*passed_over.entity == head.entity && passed_over.workflow.as_deref() == head.workflow
+}
+
+fn payload_max(poll: &Poll) -> i64 {
+    i64::try_from(poll.payload_bytes_max).unwrap_or(i64::MAX)
+}

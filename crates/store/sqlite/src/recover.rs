@@ -1,0 +1,100 @@
+//! What a new owner needs to go on where the last one stopped.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::Stamp;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    Recovered, Settled,
+    write::{Charged, Checkpoint, Checkpointed, Pause},
+};
+use rusqlite::{Connection, Row};
+
+use crate::{outcome, write};
+
+pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, Failure> {
+    read(connection).map_err(|error| outcome::failure(&error, "recover"))
+}
+
+fn read(connection: &mut Connection) -> rusqlite::Result<Recovered> {
+    let snapshot = connection.transaction()?;
+    let store_ms = write::now_ms(&snapshot)?;
+    Ok(Recovered {
+        failures: failures(&snapshot, store_ms, u32::MAX)?,
+        checkpoints: checkpoints(&snapshot)?,
+        paused: paused(&snapshot)?,
+        store_ms,
+    })
+}
+
+pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusqlite::Result<Vec<Charged>> {
+    connection
+        .prepare_cached(
+            "select tenant, entity, entity_key, workflow, step, instance, attempts, ready_at, failure
+             from honeyflow_failure order by ready_at limit ?1",
+        )?
+        .query_map([limit], |row| {
+            let due_in = row.get::<_, i64>(7)?.saturating_sub(now_ms).max(0).cast_unsigned();
+            Ok(Charged {
+                run: run(row)?,
+                step: row.get(4)?,
+                index: row.get(5)?,
+                attempts: row.get(6)?,
+                due_in: Duration::from_millis(due_in),
+                failure: failure(row.get_ref(8)?.as_str()?),
+            })
+        })?
+        .collect()
+}
+
+fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Checkpoint>> {
+    connection
+        .prepare_cached(
+            "select tenant, entity, entity_key, workflow, phase, step, instance, version, covers, attempt, stamp, outcome,
+               output from honeyflow_checkpoint where parked = 0 order by tenant, entity, entity_key, workflow, phase, stamp",
+        )?
+        .query_map([], |row| {
+            let output: Option<String> = row.get(12)?;
+            let outcome = match row.get_ref(11)?.as_str()? {
+                "done" => {
+                    let document = output.as_deref().and_then(|text| serde_json::from_str(text).ok());
+                    Checkpointed::Done(document.map(Arc::new))
+                }
+                "failed" => Checkpointed::Failed(failure(output.as_deref().unwrap_or_default())),
+                "until" => Checkpointed::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
+                _ => Checkpointed::Skipped,
+            };
+            Ok(Checkpoint {
+                run: run(row)?,
+                version: row.get(7)?,
+                covers: serde_json::from_str(row.get_ref(8)?.as_str()?).unwrap_or_default(),
+                phase: row.get(4)?,
+                step: row.get(5)?,
+                index: row.get(6)?,
+                attempt: row.get(9)?,
+                stamp: Stamp(row.get::<_, i64>(10)?.cast_unsigned()),
+                outcome,
+                // Stored with the checkpoint: they are events by now.
+                emit: Vec::new(),
+            })
+        })?
+        .collect()
+}
+
+pub(crate) fn paused(connection: &Connection) -> rusqlite::Result<Vec<Pause>> {
+    connection
+        .prepare_cached("select noun, name, why, since_ms from honeyflow_pause order by noun, name")?
+        .query_map([], |row| {
+            Ok(Pause { noun: row.get(0)?, name: row.get(1)?, why: row.get(2)?, since_ms: row.get(3)? })
+        })?
+        .collect()
+}
+
+fn run(row: &Row<'_>) -> rusqlite::Result<Settled> {
+    Ok(Settled { tenant: row.get(0)?, entity: row.get(1)?, key: row.get(2)?, workflow: row.get(3)? })
+}
+
+/// As we wrote it; whatever cannot be read any more is still a failure.
+fn failure(text: &str) -> Failure {
+    serde_json::from_str(text).unwrap_or_else(|_| Failure::reject("unreadable-row", text))
+}

@@ -1,0 +1,139 @@
+//! Outbox rows as events.
+//!
+//! Rows may have been written by hand in any language. What does not fit our types is bent where that cannot hurt
+//! (a priority out of range); a row of unknown kind is named to the engine, which sets it aside.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_store::poll::Oversized;
+use rusqlite::{Row, types::ValueRef};
+
+use crate::capture;
+
+/// Selected in this order; `?1` is the largest payload that is read.
+pub(crate) const COLUMNS: &str = "id, entity, workflow, dedupe, format, kind, tenant, entity_key, priority, created_at,
+  traceparent, root, octet_length(payload), case when octet_length(payload) <= ?1 then cast(payload as text) end";
+
+/// Payloads that capture has written by triggers of SQLite.
+const FORMAT_CAPTURED: i64 = 2;
+
+const NAMES_MAX: usize = 4096;
+
+/// The same few names come in every row: one allocation for each name instead of each row.
+#[derive(Default)]
+pub(crate) struct Names(HashSet<Name>);
+
+impl Names {
+    pub fn get(&mut self, text: &str) -> Name {
+        if let Some(name) = self.0.get(text) {
+            return Arc::clone(name);
+        }
+        if self.0.len() >= NAMES_MAX {
+            self.0.clear();
+        }
+        let name: Name = text.into();
+        self.0.insert(Arc::clone(&name));
+        name
+    }
+}
+
+pub(crate) enum Read {
+    Event(Event),
+    /// Too large, or of a kind that this binary does not know.
+    Unreadable(Oversized),
+}
+
+/// What a poll looks at before it reads the rest.
+pub(crate) struct Head<'r> {
+    pub id: EventId,
+    pub priority: u8,
+    pub entity: &'r str,
+    pub workflow: Option<&'r str>,
+    pub dedupe: Option<&'r str>,
+}
+
+pub(crate) fn head<'r>(row: &'r Row<'_>) -> rusqlite::Result<Head<'r>> {
+    Ok(Head {
+        id: row.get(0)?,
+        priority: priority(integer(row.get_ref(8)?)),
+        entity: text(row.get_ref(1)?).unwrap_or_default(),
+        workflow: text(row.get_ref(2)?),
+        dedupe: text(row.get_ref(3)?),
+    })
+}
+
+pub(crate) fn read(row: &Row<'_>, names: &mut Names, payload_bytes_max: u64) -> rusqlite::Result<Read> {
+    let id = row.get(0)?;
+    let bytes = match row.get_ref(12)? {
+        ValueRef::Integer(bytes) => Some(bytes.cast_unsigned()),
+        _ => None,
+    };
+    let kind = text(row.get_ref(5)?).and_then(kind);
+    let (Some(kind), false) = (kind, bytes.is_some_and(|bytes| bytes > payload_bytes_max)) else {
+        return Ok(Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) }));
+    };
+    let format = integer(row.get_ref(4)?).unwrap_or(1);
+    let payload = text(row.get_ref(13)?);
+    let payload = match payload {
+        Some(captured) if format == FORMAT_CAPTURED => match capture::payload::decode(captured) {
+            Ok(json) => Some(json.into()),
+            Err(_) => return Ok(Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) })),
+        },
+        plain => plain.map(Into::into),
+    };
+    let key = match row.get_ref(7)? {
+        // A typeless literal: `values ('book', 42)` keeps its digits through the column's text affinity.
+        ValueRef::Text(bytes) => String::from_utf8_lossy(bytes).into(),
+        ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into(),
+        _ => "".into(),
+    };
+    Ok(Read::Event(Event {
+        id,
+        format: format.try_into().unwrap_or(u16::MAX),
+        kind,
+        tenant: names.get(text(row.get_ref(6)?).unwrap_or_default()),
+        entity: names.get(text(row.get_ref(1)?).unwrap_or_default()),
+        key,
+        priority: priority(integer(row.get_ref(8)?)),
+        workflow: text(row.get_ref(2)?).map(|workflow| names.get(workflow)),
+        created_ms: integer(row.get_ref(9)?).unwrap_or(0),
+        dedupe: text(row.get_ref(3)?).map(Into::into),
+        traceparent: text(row.get_ref(10)?).map(Into::into),
+        root: integer(row.get_ref(11)?),
+        payload,
+    }))
+}
+
+fn text(value: ValueRef<'_>) -> Option<&str> {
+    match value {
+        ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+fn integer(value: ValueRef<'_>) -> Option<i64> {
+    match value {
+        ValueRef::Integer(integer) => Some(integer),
+        _ => None,
+    }
+}
+
+fn priority(stored: Option<i64>) -> u8 {
+    let last = i64::try_from(PRIORITY_LEVELS).unwrap_or(i64::MAX) - 1;
+    stored.unwrap_or(last).clamp(0, last).try_into().unwrap_or(u8::MAX)
+}
+
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Row => "row",
+        Kind::Message => "message",
+        Kind::FanOut => "fan-out",
+        Kind::Truncate => "truncate",
+    }
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    [Kind::Row, Kind::Message, Kind::FanOut, Kind::Truncate].into_iter().find(|kind| kind_name(*kind) == name)
+}

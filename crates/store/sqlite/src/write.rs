@@ -1,0 +1,341 @@
+//! Fenced writes: the fence is compared first, in the transaction that writes. Every operation may be repeated.
+
+use honeyflow_event::{EventId, Kind};
+use honeyflow_hive::Fence;
+use honeyflow_runtime::{Class, Failure};
+use honeyflow_store::{
+    Op, Reply, Settled, Write,
+    write::{Checkpoint, Checkpointed, FanOut, History, Parked},
+};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use crate::{
+    append::{self, DEDUPE_MS},
+    outcome, row, schema,
+};
+
+/// `pages` are the containers found for each `FanOut`, in the order of the operations.
+pub(crate) fn write(
+    connection: &Connection,
+    write: &Write,
+    pages: &[Vec<honeyflow_event::Key>],
+) -> Result<Reply, Failure> {
+    perform(connection, write, pages).map_err(|error| outcome::failure(&error, "write"))
+}
+
+fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event::Key>]) -> rusqlite::Result<Reply> {
+    if !holds(connection, &write.fence)? {
+        return Ok(Reply::Fenced);
+    }
+    let now_ms = now_ms(connection)?;
+    let mut pages = pages.iter();
+    for op in &write.ops {
+        match op {
+            Op::Settle { events, runs } => settle(connection, events, runs, now_ms)?,
+            Op::Charge { run, step, index, attempts, due_in, failure } => {
+                let ready_at = now_ms.saturating_add(append::millis(*due_in));
+                // A repeat has the same number of attempts and must not put the due time off.
+                cached(
+                    connection,
+                    "insert into honeyflow_failure(tenant, entity, entity_key, workflow, phase, step, instance, attempts,
+                       ready_at, failure) values (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9)
+                     on conflict(tenant, entity, entity_key, workflow, phase, step, instance) do update
+                     set attempts = excluded.attempts, ready_at = excluded.ready_at, failure = excluded.failure
+                     where excluded.attempts > attempts",
+                )?
+                .execute(params![
+                    run.tenant,
+                    run.entity,
+                    run.key,
+                    run.workflow,
+                    step,
+                    index,
+                    attempts,
+                    ready_at,
+                    failure_text(failure)
+                ])?;
+            }
+            Op::Park(parked) => park(connection, parked, now_ms)?,
+            Op::ParkRow { event, failure } => park_row(connection, *event, failure, now_ms)?,
+            Op::Checkpoint(checkpoint) => put_checkpoint(connection, checkpoint, now_ms)?,
+            Op::Replace { event, by } => {
+                if delete_event(connection, *event)? {
+                    append::insert_all(connection, by, now_ms)?;
+                }
+            }
+            Op::FanOut(fan_out) => {
+                let containers = pages.next().map_or(&[][..], Vec::as_slice);
+                fan_out_page(connection, fan_out, containers)?;
+            }
+            Op::History(history) => put_history(connection, history, now_ms)?,
+        }
+    }
+    Ok(Reply::Committed)
+}
+
+fn holds(connection: &Connection, fence: &Fence) -> rusqlite::Result<bool> {
+    let epoch = i64::try_from(fence.epoch().0).unwrap_or(i64::MAX);
+    cached(connection, honeyflow_hive::fence::SQLITE)?.exists(params![fence.lease(), epoch, fence.holder().to_string()])
+}
+
+pub(crate) fn now_ms(connection: &Connection) -> rusqlite::Result<i64> {
+    thread_local! {
+        static TEXT: String = format!("select {}", schema::NOW_MS);
+    }
+    TEXT.with(|text| cached(connection, text)?.query_row([], |row| row.get(0)))
+}
+
+fn cached<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+    connection.prepare_cached(sql)
+}
+
+fn settle(connection: &Connection, events: &[EventId], runs: &[Settled], now_ms: i64) -> rusqlite::Result<()> {
+    let ids = append::id_list(events);
+    cached(
+        connection,
+        "insert or replace into honeyflow_dedupe(tenant, entity, entity_key, dedupe, until_ms)
+         select tenant, entity, entity_key, dedupe, ?2 from honeyflow_outbox
+         where id in (select value from json_each(?1)) and dedupe is not null and entity <> ''",
+    )?
+    .execute(params![ids, now_ms + DEDUPE_MS])?;
+    cached(connection, "delete from honeyflow_outbox where id in (select value from json_each(?1))")?
+        .execute([&ids])?;
+    clear(connection, runs)
+}
+
+/// Nearly always these tables are empty, so nothing is looked up per run.
+fn clear(connection: &Connection, runs: &[Settled]) -> rusqlite::Result<()> {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let (failures, parked, checkpoints): (bool, bool, bool) = cached(
+        connection,
+        "select exists(select 1 from honeyflow_failure), exists(select 1 from honeyflow_parked),
+           exists(select 1 from honeyflow_checkpoint)",
+    )?
+    .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    if failures {
+        let mut delete = cached(connection, DELETE_FAILURES)?;
+        for run in runs {
+            delete.execute(params![run.tenant, run.entity, run.key, run.workflow])?;
+        }
+    }
+    if checkpoints {
+        let mut delete = cached(connection, DELETE_CHECKPOINTS)?;
+        for run in runs {
+            delete.execute(params![run.tenant, run.entity, run.key, run.workflow])?;
+        }
+    }
+    if parked {
+        // A parked message is data of its own: only what is read fresh is healed by a later success.
+        let mut heal = cached(
+            connection,
+            "delete from honeyflow_parked
+             where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4 and event = 0",
+        )?;
+        for run in runs {
+            heal.execute(params![run.tenant, run.entity, run.key, run.workflow])?;
+        }
+    }
+    Ok(())
+}
+
+const DELETE_FAILURES: &str =
+    "delete from honeyflow_failure where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4";
+/// Those that a parked message keeps stay with it.
+const DELETE_CHECKPOINTS: &str = "delete from honeyflow_checkpoint
+     where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4
+       and parked not in (select id from honeyflow_parked where event <> 0)";
+
+fn delete_event(connection: &Connection, event: EventId) -> rusqlite::Result<bool> {
+    Ok(cached(connection, "delete from honeyflow_outbox where id = ?1")?.execute([event])? == 1)
+}
+
+fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Result<()> {
+    let run = &parked.run;
+    let event = if parked.kind == Kind::Message { parked.events.first().copied().unwrap_or(0) } else { 0 };
+    let id: i64 = cached(
+        connection,
+        "insert into honeyflow_parked(tenant, entity, entity_key, workflow, step, event, kind, priority, version, attempts,
+           class, code, message, payload, parked_at)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+         on conflict(tenant, entity, entity_key, workflow, phase, step, instance, event) do update
+         set kind = excluded.kind, priority = excluded.priority, version = excluded.version, attempts = excluded.attempts,
+           class = excluded.class, code = excluded.code, message = excluded.message, payload = excluded.payload,
+           parked_at = excluded.parked_at
+         returning id",
+    )?
+    .query_row(
+        params![
+            run.tenant,
+            run.entity,
+            run.key,
+            run.workflow,
+            parked.step,
+            event,
+            row::kind_name(parked.kind),
+            parked.priority,
+            parked.version,
+            parked.attempts,
+            class_name(parked.failure.class),
+            parked.failure.code,
+            parked.failure.message,
+            parked.payload,
+            now_ms
+        ],
+        |row| row.get(0),
+    )?;
+    // Its outputs go with it, out of the way of newer runs of the key; a retry takes them up again.
+    cached(
+        connection,
+        "update or replace honeyflow_checkpoint set parked = ?5
+         where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4 and parked = 0",
+    )?
+    .execute(params![run.tenant, run.entity, run.key, run.workflow, id])?;
+    cached(connection, DELETE_FAILURES)?.execute(params![run.tenant, run.entity, run.key, run.workflow])?;
+    for event in &parked.events {
+        delete_event(connection, *event)?;
+    }
+    Ok(())
+}
+
+/// Moved inside the database: the payload never comes through the node.
+fn park_row(connection: &Connection, event: EventId, failure: &Failure, now_ms: i64) -> rusqlite::Result<()> {
+    cached(
+        connection,
+        "insert or replace into honeyflow_parked(tenant, entity, entity_key, workflow, event, format, kind, priority,
+           attempts, class, code, message, payload, parked_at)
+         select tenant, entity, entity_key, ifnull(workflow, ''), id, format, kind, priority, 0, ?2, ?3, ?4, payload, ?5
+         from honeyflow_outbox where id = ?1",
+    )?
+    .execute(params![event, class_name(failure.class), failure.code, failure.message, now_ms])?;
+    delete_event(connection, event)?;
+    Ok(())
+}
+
+fn put_checkpoint(connection: &Connection, checkpoint: &Checkpoint, now_ms: i64) -> rusqlite::Result<()> {
+    let run = &checkpoint.run;
+    let (outcome, output) = match &checkpoint.outcome {
+        Checkpointed::Done(document) => ("done", document.as_ref().map(ToString::to_string)),
+        Checkpointed::Failed(failure) => ("failed", Some(failure_text(failure))),
+        Checkpointed::Skipped => ("skipped", None),
+        Checkpointed::Until(at_ms) => ("until", Some(at_ms.to_string())),
+    };
+    // The first outcome stays; only a wait that has begun is followed by its end.
+    let stored = cached(
+        connection,
+        "insert into honeyflow_checkpoint(tenant, entity, entity_key, workflow, phase, step, instance, version, covers,
+           attempt, stamp, outcome, output, created_at)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+         on conflict(tenant, entity, entity_key, workflow, parked, phase, step, instance) do update
+         set attempt = excluded.attempt, stamp = excluded.stamp, outcome = excluded.outcome, output = excluded.output
+         where outcome = 'until' and excluded.outcome <> 'until'",
+    )?
+    .execute(params![
+        run.tenant,
+        run.entity,
+        run.key,
+        run.workflow,
+        checkpoint.phase,
+        checkpoint.step,
+        checkpoint.index,
+        checkpoint.version,
+        append::id_list(&checkpoint.covers),
+        checkpoint.attempt,
+        checkpoint.stamp.0.cast_signed(),
+        outcome,
+        output,
+        now_ms
+    ])?;
+    if stored == 1 {
+        append::insert_all(connection, &checkpoint.emit, now_ms)?;
+    }
+    Ok(())
+}
+
+/// The next position gets a new row: were it the same one, a repeat would store the page again.
+fn fan_out_page(
+    connection: &Connection,
+    fan_out: &FanOut,
+    containers: &[honeyflow_event::Key],
+) -> rusqlite::Result<()> {
+    let payload: Option<Option<String>> =
+        cached(connection, "select cast(payload as text) from honeyflow_outbox where id = ?1")?
+            .query_row([fan_out.event], |row| row.get(0))
+            .optional()?;
+    let Some(payload) = payload else { return Ok(()) };
+    let pending: i64 = cached(
+        connection,
+        "select count(*) from (select 1 from honeyflow_outbox
+           where shard = 0 and priority = ?1 and ready_at is null and kind = 'row' limit ?2)",
+    )?
+    .query_row(params![honeyflow_event::PRIORITY_FAN_OUT, fan_out.pending_max], |row| row.get(0))?;
+    if pending >= i64::from(fan_out.pending_max) {
+        return Ok(());
+    }
+    let mut insert = cached(
+        connection,
+        "insert into honeyflow_outbox(tenant, entity, entity_key, priority, workflow, root) values (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for container in containers {
+        insert.execute(params![
+            fan_out.tenant,
+            fan_out.entity,
+            container,
+            honeyflow_event::PRIORITY_FAN_OUT,
+            fan_out.workflow,
+            fan_out.root
+        ])?;
+    }
+    let full = u32::try_from(containers.len()).is_ok_and(|count| count >= fan_out.page);
+    if let (true, Some(last)) = (full, containers.last()) {
+        let moved = append::moved_on(payload.as_deref(), last);
+        cached(
+            connection,
+            "insert into honeyflow_outbox(format, kind, tenant, entity, entity_key, priority, workflow, created_at, dedupe,
+               traceparent, root, payload)
+             select 1, kind, tenant, entity, entity_key, priority, workflow, created_at, dedupe, traceparent, root, ?2
+             from honeyflow_outbox where id = ?1",
+        )?
+        .execute(params![fan_out.event, moved])?;
+    }
+    delete_event(connection, fan_out.event)?;
+    Ok(())
+}
+
+fn put_history(connection: &Connection, history: &History, now_ms: i64) -> rusqlite::Result<()> {
+    let run = &history.run;
+    // A repeat of the same write brings the same steps, times included.
+    cached(
+        connection,
+        "insert into honeyflow_run(tenant, entity, entity_key, workflow, version, verdict, steps, ended_at)
+         select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
+         where not exists (select 1 from honeyflow_run where entity = ?2 and entity_key = ?3 and workflow = ?4
+           and tenant = ?1 and version = ?5 and verdict = ?6 and steps = ?7)",
+    )?
+    .execute(params![
+        run.tenant,
+        run.entity,
+        run.key,
+        run.workflow,
+        history.version,
+        history.verdict,
+        history.steps.to_string(),
+        now_ms
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Retry => "retry",
+        Class::RetryAfter => "retry-after",
+        Class::Reject => "reject",
+        Class::Fatal => "fatal",
+    }
+}
+
+/// As JSON; a failure has nothing that JSON could refuse.
+fn failure_text(failure: &Failure) -> String {
+    serde_json::to_string(failure).unwrap_or_default()
+}
