@@ -1,1 +1,111 @@
-//! 
+//! The hive in the application's SQLite file: leases live with the data they protect.
+//!
+//! Nodes on one file are processes of one machine, so a kernel lock says who is alive ([`lock`]); the row only names
+//! the holder. Everything is asked on one connection of its own, on a thread of its own, so that neither polls nor
+//! loads can delay a beat. Opening makes nothing; the first join makes the tables.
+
+mod answer;
+mod lock;
+mod outcome;
+mod schema;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use honeyflow_hive::{HiveStore, Reply, Request};
+use honeyflow_runtime::Failure;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use answer::Hive;
+
+/// Requests waiting for the connection. A node sends one beat at a time; more than this is a storm.
+const QUEUE_MAX: usize = 256;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub path: PathBuf,
+    /// How long a request waits for the application's transaction to end. Below a beat's deadline: a beat that is
+    /// refused as busy is answered by a read instead.
+    pub busy_timeout: Duration,
+}
+
+impl Options {
+    pub fn new(path: impl Into<PathBuf>) -> Options {
+        Options { path: path.into(), busy_timeout: Duration::from_millis(700) }
+    }
+}
+
+/// Its thread ends, and its kernel lock is free, once it is dropped.
+pub struct SqliteHive {
+    queue: SyncSender<Asked>,
+}
+
+struct Asked {
+    request: Request,
+    answer: oneshot::Sender<Result<Reply, Failure>>,
+}
+
+/// Opens the hive of the database at `path`, which must exist.
+///
+/// # Errors
+/// If the file cannot be opened.
+pub fn open(path: &Path) -> Result<SqliteHive, Failure> {
+    SqliteHive::open(&Options::new(path))
+}
+
+impl SqliteHive {
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(options: &Options) -> Result<SqliteHive, Failure> {
+        let failed = |error: rusqlite::Error| {
+            outcome::failure(&error, format_args!("open the hive in {}", options.path.display()))
+        };
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&options.path, flags).map_err(failed)?;
+        connection.busy_timeout(options.busy_timeout).map_err(failed)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        let hive = Hive::new(connection, &options.path)?;
+        let (queue, asked) = sync_channel(QUEUE_MAX);
+        thread::Builder::new()
+            .name("hive".to_owned())
+            .spawn(move || serve(hive, &asked))
+            .map_err(|error| Failure::retry("no-thread", format!("start a thread for the hive: {error}")))?;
+        Ok(SqliteHive { queue })
+    }
+}
+
+fn serve(mut hive: Hive, asked: &Receiver<Asked>) {
+    for Asked { request, answer } in asked {
+        // Asked for by someone who has gone: a beat or a take that nobody hears of must not happen late.
+        if !answer.is_closed() {
+            let _ = answer.send(hive.answer(request));
+        }
+    }
+}
+
+impl HiveStore for SqliteHive {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        let (answer, answered) = oneshot::channel();
+        let refused = self.queue.try_send(Asked { request, answer }).err().map(|error| match error {
+            TrySendError::Full(_) => Failure::retry("hive-busy", "too many requests wait for the hive's connection"),
+            TrySendError::Disconnected(_) => stopped(),
+        });
+        async move {
+            match refused {
+                Some(failure) => Err(failure),
+                None => answered.await.map_err(|_| stopped())?,
+            }
+        }
+        .boxed()
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::retry("hive-stopped", "the hive's thread has ended; the node is stopping, or restarts the hive")
+}
