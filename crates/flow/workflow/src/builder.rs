@@ -2,14 +2,17 @@
 //! that it makes the same definition and finds the same errors.
 //!
 //! ```
-//! use honeyflow_workflow::{Catalogue, builder::{Workflow, step}};
-//! # let catalogue = Catalogue::default();
+//! use honeyflow_workflow::builder::{Workflow, step};
+//! # use honeyflow_workflow::{Catalogue, Checkpoint, Kind, Role};
+//! # let kind = |name, role| Kind { name, settings: &[], role, checkpoint: Checkpoint::Never, batch_max: 1, timeout: Default::default() };
+//! # let catalogue = Catalogue::new(vec![kind("sql.load", Role::Load), kind("search.index", Role::Sink)]);
 //! let definition = Workflow::new("book")
 //!     .on("shop", "book")
 //!     .step("load", step("sql.load"))
-//!     .step("index", step("search.index").needs(["load"]).set("into", "books"))
-//!     .build(&catalogue);
-//! # assert!(definition.is_err());
+//!     .step("index", step("search.index").needs(["load"]))
+//!     .build(&catalogue)?;
+//! assert_eq!(definition.steps.len(), 2);
+//! # Ok::<(), Vec<honeyflow_workflow::Problem>>(())
 //! ```
 
 use serde_json::{Map, Value, json};

@@ -36,7 +36,8 @@ mod tests {
             assert_eq!(text(parse(written).unwrap()), written);
         }
         assert_eq!(text(parse("60s").unwrap()), "1m");
-        for wrong in ["", "5", "s", "5 s", "-5s", "1.5s", "5w", "99999999999999999999s", "18446744073709551615d", "５s"] {
+        for wrong in ["", "5", "s", "5 s", "-5s", "1.5s", "5w", "99999999999999999999s", "18446744073709551615d", "５s"]
+        {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

@@ -4,28 +4,25 @@
 //! An expression gives one value: none at all is `null`, more than one is an error.
 
 mod allowed;
+mod bounds;
 mod check;
+mod compile;
 #[cfg(test)]
 mod tests;
 mod value;
 
-use std::{fmt, sync::Arc, sync::OnceLock};
+use std::{fmt, panic, sync::Arc};
 
 use honeyflow_event::{Document, Name};
-use jaq_core::load::{Arena, File, Lexer, Loader, Parser, parse::Def, parse::Term};
+use jaq_core::load::{Lexer, Parser};
 use jaq_core::{Ctx, Vars, data::JustLut, unwrap_valr};
 use jaq_json::Val;
 use serde_json::Value;
 
-pub(crate) type Filter = jaq_core::Filter<JustLut<Val>>;
+type Filter = jaq_core::Filter<JustLut<Val>>;
 
 /// What an expression can see, in the order in which jaq gets it.
 const VARIABLES: [&str; 5] = ["$event", "$run", "$steps", "$item", "$index"];
-
-/// Nesting of brackets and number of words in a source: the parser is recursive.
-const BRACKETS_MAX: usize = 64;
-const TOKENS_MAX: usize = 2000;
-const SOURCE_BYTES_MAX: usize = 64 * 1024;
 
 /// Stack of a thread that evaluates. Values nest as deep as a fold makes them, and are dropped recursively; the memory
 /// is only reserved, not used.
@@ -91,12 +88,13 @@ impl ExpressionError {
 impl Expression {
     pub fn parse(source: &str) -> Result<Expression, ExpressionError> {
         let error = |at: &str, message: String| ExpressionError::new(source, at, message);
-        bounds(source)?;
+        bounds::characters(source)?;
         let tokens = Lexer::new(source).lex().map_err(|errors| match errors.first() {
             Some((expected, at)) => error(at, format!("expected {}", expected.as_str())),
             None => error(source, "cannot be read".to_owned()),
         })?;
-        let tree = Parser::new(&tokens).parse(|parser| parser.term()).map_err(|errors| match errors.first() {
+        bounds::tokens(source, &tokens)?;
+        let tree = Parser::new(&tokens).parse(Parser::term).map_err(|errors| match errors.first() {
             Some((expected, at)) => {
                 let at = at.map_or(&source[source.len()..], |token| token.0);
                 error(at, format!("expected {}", expected.as_str()))
@@ -104,7 +102,7 @@ impl Expression {
             None => error(source, "cannot be read".to_owned()),
         })?;
         let reads = check::check(source, &tree)?;
-        let filter = compile(source).map_err(|message| error(source, message))?;
+        let filter = compile::compile(tree).map_err(|message| error(source, message))?;
         Ok(Expression { source: source.into(), compiled: Arc::new(Compiled { filter, reads }) })
     }
 
@@ -135,6 +133,12 @@ impl Expression {
     /// The one value it gives. Bounded in size and nesting, but not in time: that is for whoever calls it, on a thread
     /// of at least [`STACK_BYTES`] where the expression is not trusted.
     pub fn evaluate(&self, input: &Value, variables: &Variables) -> Result<Value, String> {
+        // the data is not ours, nor is the evaluator: one that panics rejects this item, no other
+        panic::catch_unwind(panic::AssertUnwindSafe(|| self.first_output(input, variables)))
+            .unwrap_or_else(|_| Err("the evaluator gave up".to_owned()))
+    }
+
+    fn first_output(&self, input: &Value, variables: &Variables) -> Result<Value, String> {
         let Compiled { filter, reads } = &*self.compiled;
         // what is not looked at need not be copied
         let shown = |variable: usize, document: &Document| match document {
@@ -153,12 +157,12 @@ impl Expression {
         let mut outputs = filter.id.run((context, input)).map(unwrap_valr);
         let value = match outputs.next() {
             None => return Ok(Value::Null),
-            Some(Err(error)) => return Err(shortened(error.to_string())),
+            Some(Err(error)) => return Err(message(error)),
             Some(Ok(value)) => value,
         };
         match outputs.next() {
             None => value::to_json(&value),
-            Some(Err(error)) => Err(shortened(error.to_string())),
+            Some(Err(error)) => Err(message(error)),
             Some(Ok(_)) => Err("gives more than one value: put it in [ ] for a list, or in first( )".to_owned()),
         }
     }
@@ -192,61 +196,15 @@ impl PartialEq for Expression {
     }
 }
 
-/// The library's parser is recursive: what would be too deep for it is not shown to it.
-fn bounds(source: &str) -> Result<(), ExpressionError> {
-    if source.len() > SOURCE_BYTES_MAX {
-        let message = format!("longer than {SOURCE_BYTES_MAX} bytes");
-        return Err(ExpressionError::new(source, source, message));
-    }
-    let (mut depth, mut words, mut in_word) = (0_usize, 0_usize, false);
-    for (n, character) in source.char_indices() {
-        match character {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        let is_word = character.is_alphanumeric() || character == '_';
-        words += usize::from(!character.is_whitespace() && !(is_word && in_word));
-        in_word = is_word;
-        if depth > BRACKETS_MAX || words > TOKENS_MAX {
-            let message =
-                format!("too large: at most {BRACKETS_MAX} brackets inside each other and {TOKENS_MAX} words and signs");
-            return Err(ExpressionError::new(source, &source[n..], message));
-        }
-    }
-    Ok(())
-}
-
-/// The definitions of jaq's own library that an expression may use, and what these use.
-fn prelude() -> &'static [Def<&'static str>] {
-    static PRELUDE: OnceLock<Vec<Def<&'static str>>> = OnceLock::new();
-    PRELUDE.get_or_init(|| jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()).collect())
-}
-
-fn compile(source: &str) -> Result<Filter, String> {
-    let arena = Arena::default();
-    let modules = Loader::new(prelude().iter().cloned())
-        .load(&arena, File { code: source, path: () })
-        .map_err(|_| "cannot be loaded".to_owned())?;
-    let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-    jaq_core::Compiler::default().with_funs(functions).with_global_vars(VARIABLES).compile(modules).map_err(|errors| {
-        let undefined = errors.into_iter().flat_map(|(_, errors)| errors).next();
-        undefined.map_or_else(|| "cannot be compiled".to_owned(), |(name, _)| format!("`{name}` is not defined"))
-    })
-}
-
-/// Errors quote values, and values may be large.
-fn shortened(message: String) -> String {
+/// What was given to `error`, or what the evaluator says. It quotes values, and values may be large: it is cut.
+fn message(error: jaq_json::Error) -> String {
     const CHARACTERS_MAX: usize = 500;
+    let message = match error.into_val() {
+        Val::TStr(text) | Val::BStr(text) => String::from_utf8_lossy(&text).into_owned(),
+        other => other.to_string(),
+    };
     match message.char_indices().nth(CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message,
     }
-}
-
-#[allow(dead_code, reason = "checked when it compiles")]
-fn expressions_are_shared_between_threads() {
-    fn shared<T: Send + Sync + Clone>() {}
-    shared::<Expression>();
-    let _: fn(&Term<&str>) = |_| {};
 }

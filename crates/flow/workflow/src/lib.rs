@@ -14,6 +14,8 @@ pub mod instances;
 pub mod planted;
 pub mod problem;
 pub mod run;
+#[cfg(test)]
+mod sample;
 
 pub use builder::Workflow;
 pub use catalogue::{Catalogue, Kind, Role, Setting, SettingValue};

@@ -121,8 +121,8 @@ impl Run {
                 continue;
             }
             for dependent in graph.dependents(step) {
-                let decidable = self.is_pending(*dependent)
-                    && (self.planes.needs_ended(graph, *dependent) || planted::on("PB-23"));
+                let decidable =
+                    self.is_pending(*dependent) && (self.planes.needs_ended(graph, *dependent) || planted::on("PB-23"));
                 if decidable && self.decide(graph, *dependent, ready) {
                     ended.push(*dependent);
                 }

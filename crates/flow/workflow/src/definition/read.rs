@@ -1,6 +1,9 @@
 //! Reads a definition from the value that TOML gives. Reports everything that is wrong, not the first thing: a key that
 //! cannot be read keeps its default and the reading goes on.
 
+mod settings;
+mod table;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use honeyflow_runtime::Backoff;
@@ -8,12 +11,15 @@ use serde_json::{Map, Value};
 
 use super::{Checkpoint, Definition, Edge, Exclusion, History, Need, On, OnFailure, Order, Otherwise, StepDefinition};
 use super::{Trigger, Unmatched};
-use crate::catalogue::{Catalogue, Kind, Role, Setting, SettingValue};
-use crate::{duration, graph, problem::Problem};
+use crate::catalogue::{Catalogue, Role};
+use crate::{graph, problem::Problem};
+use settings::read_settings;
+use table::{Table, one_of, wrong_type};
 
 const WORKFLOW_KEYS: &[&str] =
     &["on", "step", "exclusion", "order", "priority", "deadline", "on-failure", "unmatched", "history"];
-const WORKFLOW_KEYS_LATER: &[&str] = &["next", "max-phases", "on-newer", "on-parked", "settle", "settle-max", "fair-by"];
+const WORKFLOW_KEYS_LATER: &[&str] =
+    &["next", "max-phases", "on-newer", "on-parked", "settle", "settle-max", "fair-by"];
 const STEP_KEYS: &[&str] = &[
     "use",
     "needs",
@@ -191,199 +197,4 @@ fn read_labels(table: &mut Table<'_, '_>) -> BTreeMap<String, String> {
         Some(_) => table.problems.push(wrong_type(table.at("labels"), "a table of texts")),
     }
     labels
-}
-
-/// The keys that are not those of every step. Of a kind that does not exist nothing is known: that is reported once,
-/// with the graph, and its keys are kept.
-fn read_settings(table: &mut Table<'_, '_>, kind: Option<&Kind>, settings: &mut Map<String, Value>) {
-    if let Some(kind) = kind {
-        let names: Vec<&str> = kind.settings.iter().map(|setting| setting.name).collect();
-        table.names(STEP_KEYS, STEP_KEYS_LATER, &names);
-        for setting in kind.settings.iter().filter(|setting| setting.required) {
-            if table.get(setting.name).is_none() {
-                let message = format!("`{}` needs the key `{}`", kind.name, setting.name);
-                table.problems.push(Problem::error(&*table.path, "missing-key", message).help(setting.doc));
-            }
-        }
-    }
-    for (key, value) in table.fields.iter().filter(|(key, _)| !STEP_KEYS.contains(&key.as_str())) {
-        match kind.map(|kind| kind.settings.iter().find(|setting| setting.name == key)) {
-            // an unknown key, reported above
-            Some(None) => continue,
-            Some(Some(setting)) => check_setting(table.at(key), setting, value, table.problems),
-            None => {}
-        }
-        find_secrets(&table.at(key), key, value, table.problems);
-        settings.insert(key.clone(), value.clone());
-    }
-}
-
-fn check_setting(path: String, setting: &Setting, value: &Value, problems: &mut Vec<Problem>) {
-    let (fits, expected) = match setting.value {
-        SettingValue::Text => (value.is_string(), "a text"),
-        SettingValue::Expression => (value.is_string(), "an expression"),
-        SettingValue::Duration => {
-            (value.as_str().is_some_and(|text| duration::parse(text).is_some()), "a duration such as \"5s\"")
-        }
-        SettingValue::Number => (value.is_u64(), "a whole number"),
-        SettingValue::Boolean => (value.is_boolean(), "true or false"),
-        SettingValue::List => (value.is_array(), "a list"),
-        SettingValue::Table => (value.is_object(), "a table"),
-        SettingValue::Secret => (value.is_string(), "a reference such as \"env:NAME\" or \"file:path\""),
-        SettingValue::Any => (true, ""),
-    };
-    if !fits {
-        problems.push(wrong_type(path, expected).help(setting.doc));
-    } else if setting.value == SettingValue::Secret && !is_reference(value) {
-        problems.push(secret_inline(path));
-    }
-}
-
-/// Passwords have no place in a definition, which is stored, compared and shown. Looked for by the names that people
-/// give them, and in addresses.
-fn find_secrets(path: &str, key: &str, value: &Value, problems: &mut Vec<Problem>) {
-    const NAMES: &[&str] = &["password", "passwd", "secret", "token", "authorization", "api-key", "apikey"];
-    match value {
-        Value::String(text) => {
-            let key = key.to_ascii_lowercase().replace('_', "-");
-            let named = NAMES.iter().any(|name| key.contains(name)) && !text.is_empty() && !is_reference(value);
-            if (named || has_password(text)) && !problems.iter().any(|problem| problem.path == path) {
-                problems.push(secret_inline(path.to_owned()));
-            }
-        }
-        Value::Array(items) => {
-            for (n, item) in items.iter().enumerate() {
-                find_secrets(&format!("{path}[{n}]"), key, item, problems);
-            }
-        }
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                find_secrets(&format!("{path}.{field}"), field, value, problems);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// `scheme://user:password@host`
-fn has_password(text: &str) -> bool {
-    let Some((_, rest)) = text.split_once("://") else { return false };
-    let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or_default();
-    authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty())
-}
-
-fn is_reference(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.starts_with("env:") || text.starts_with("file:"))
-}
-
-fn secret_inline(path: String) -> Problem {
-    Problem::error(path, "secret-inline", "a secret is written out here")
-        .help("name where it is kept: \"env:NAME\" or \"file:path\"")
-}
-
-fn wrong_type(path: String, expected: &str) -> Problem {
-    Problem::error(path, "bad-value", format!("expected {expected}"))
-}
-
-fn one_of(problem: Problem, written: &str, words: &[&str]) -> Problem {
-    match problem.nearest(written, words.iter().copied()) {
-        problem @ Problem { help: Some(_), .. } => problem,
-        problem => problem.help(format!("one of: {}", words.join(", "))),
-    }
-}
-
-/// A table of the configuration, where it stands, and where to complain.
-struct Table<'v, 'p> {
-    fields: &'v Map<String, Value>,
-    path: String,
-    problems: &'p mut Vec<Problem>,
-}
-
-impl<'v, 'p> Table<'v, 'p> {
-    fn new(value: &'v Value, path: String, empty: &'v Map<String, Value>, problems: &'p mut Vec<Problem>) -> Self {
-        let fields = value.as_object().unwrap_or_else(|| {
-            problems.push(wrong_type(path.clone(), "a table"));
-            empty
-        });
-        Table { fields, path, problems }
-    }
-
-    fn at(&self, key: &str) -> String {
-        format!("{}.{key}", self.path)
-    }
-
-    fn get(&self, key: &str) -> Option<&'v Value> {
-        self.fields.get(key)
-    }
-
-    /// Complains about every key that is none of these.
-    fn names(&mut self, keys: &[&str], later: &[&str], more: &[&str]) {
-        for key in self.fields.keys().map(String::as_str) {
-            if keys.contains(&key) || more.contains(&key) {
-                continue;
-            }
-            let problem = if later.contains(&key) {
-                Problem::error(self.at(key), "unknown-key", format!("`{key}` is planned but not built yet"))
-            } else {
-                Problem::error(self.at(key), "unknown-key", format!("there is no key `{key}` here"))
-                    .nearest(key, keys.iter().chain(more).copied())
-            };
-            self.problems.push(problem);
-        }
-    }
-
-    fn take<T>(&mut self, key: &str, expected: &str, read: impl FnOnce(&'v Value) -> Option<T>) -> Option<T> {
-        let value = self.get(key)?;
-        let read = read(value);
-        if read.is_none() {
-            self.problems.push(wrong_type(self.at(key), expected));
-        }
-        read
-    }
-
-    fn text(&mut self, key: &str) -> Option<&'v str> {
-        self.take(key, "a text", Value::as_str)
-    }
-
-    fn required_text(&mut self, key: &str) -> Option<&'v str> {
-        if self.get(key).is_none() {
-            self.problems.push(Problem::error(&*self.path, "missing-key", format!("the key `{key}` is missing")));
-        }
-        self.text(key)
-    }
-
-    fn boolean(&mut self, key: &str) -> Option<bool> {
-        self.take(key, "true or false", Value::as_bool)
-    }
-
-    fn number(&mut self, key: &str, min: u32, max: u32) -> Option<u32> {
-        self.take(key, &format!("a whole number from {min} to {max}"), |value| {
-            value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| (min..=max).contains(number))
-        })
-    }
-
-    fn duration(&mut self, key: &str) -> Option<Duration> {
-        self.take(key, "a duration such as \"200ms\", \"5s\" or \"2h\"", |value| value.as_str().and_then(duration::parse))
-    }
-
-    fn word<T: Default>(&mut self, key: &str, words: &[&str], from_word: impl FnOnce(&str) -> Option<T>) -> T {
-        self.word_if_any(key, words, from_word).unwrap_or_default()
-    }
-
-    fn word_if_any<T>(&mut self, key: &str, words: &[&str], from_word: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        let word = self.text(key)?;
-        let read = from_word(word);
-        if read.is_none() {
-            let problem = Problem::error(self.at(key), "bad-value", format!("`{key}` cannot be `{word}`"));
-            self.problems.push(one_of(problem, word, words));
-        }
-        read
-    }
-
-    /// The items of a list with their places.
-    fn list(&mut self, key: &str) -> Vec<(&'v Value, String)> {
-        let items = self.take(key, "a list", Value::as_array);
-        let path = self.at(key);
-        items.into_iter().flatten().enumerate().map(|(n, item)| (item, format!("{path}[{n}]"))).collect()
-    }
 }

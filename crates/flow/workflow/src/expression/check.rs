@@ -1,11 +1,12 @@
 //! Walks the parse tree: refuses what is not allowed, and notes what the expression looks at.
 
 use honeyflow_event::Name;
-use jaq_core::load::{lex::StrPart, parse::Def};
-use jaq_core::load::parse::{BinaryOp, Pattern, Term};
-use jaq_core::path::Part;
+use jaq_core::load::lex::StrPart;
+use jaq_core::load::parse::{BinaryOp, Def, Pattern, Term};
+use jaq_core::{ops::Math, path::Part};
 
-use super::{ExpressionError, Reads, VARIABLES, allowed};
+use super::bounds::{DEPTH_MAX, too_deep};
+use super::{ExpressionError, Reads, VARIABLES, allowed, compile::RESERVED};
 use crate::problem;
 
 const RANGE_MAX: f64 = 100_000.0;
@@ -13,7 +14,8 @@ const RANGE_MAX: f64 = 100_000.0;
 type Tree<'s> = Term<&'s str>;
 
 pub(super) fn check<'s>(source: &'s str, tree: &Tree<'s>) -> Result<Reads, ExpressionError> {
-    let mut walk = Walk { source, reads: Reads::default(), filters: Vec::new(), open: Vec::new(), bound: Vec::new() };
+    let mut walk =
+        Walk { source, reads: Reads::default(), filters: Vec::new(), open: Vec::new(), bound: Vec::new(), depth: 0 };
     walk.term(tree)?;
     let mut reads = walk.reads;
     reads.steps.sort();
@@ -31,6 +33,7 @@ struct Walk<'s> {
     open: Vec<(&'s str, usize)>,
     /// Variables bound by the expression itself and visible here.
     bound: Vec<&'s str>,
+    depth: usize,
 }
 
 impl<'s> Walk<'s> {
@@ -46,6 +49,23 @@ impl<'s> Walk<'s> {
     }
 
     fn term(&mut self, term: &Tree<'s>) -> Result<(), ExpressionError> {
+        // texts, objects and paths are compiled to chains of their parts
+        let deeper = match term {
+            Term::Str(_, parts) => parts.len(),
+            Term::Obj(fields) => fields.len(),
+            Term::Path(_, path) => path.0.len(),
+            _ => 0,
+        };
+        self.depth += deeper + 1;
+        if self.depth > DEPTH_MAX {
+            return Err(too_deep(self.source, self.source));
+        }
+        let checked = self.shallow(term);
+        self.depth -= deeper + 1;
+        checked
+    }
+
+    fn shallow(&mut self, term: &Tree<'s>) -> Result<(), ExpressionError> {
         match term {
             Term::Id | Term::Recurse => {
                 self.reads.input = true;
@@ -73,6 +93,9 @@ impl<'s> Walk<'s> {
             Term::BinOp(left, BinaryOp::Pipe(Some(pattern)), right) => {
                 self.term(left)?;
                 self.with_pattern(pattern, |walk| walk.term(right))
+            }
+            Term::BinOp(_, BinaryOp::UpdateMath(Math::Mul), _) => {
+                self.refuse(self.source, "`*=` is not available here: write `… |= . * …`")
             }
             Term::BinOp(left, _, right) => {
                 self.term(left)?;
@@ -162,6 +185,9 @@ impl<'s> Walk<'s> {
         let visible = self.filters.len();
         for definition in definitions {
             let own = (definition.name, definition.args.len());
+            if RESERVED.contains(&definition.name) {
+                return self.refuse(definition.name, format!("`{}` is a name of ours", definition.name));
+            }
             let (filters, bound) = (self.filters.len(), self.bound.len());
             self.open.push(own);
             for argument in &definition.args {

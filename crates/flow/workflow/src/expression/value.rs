@@ -79,5 +79,6 @@ fn convert_number(number: &Num) -> Result<Number, String> {
         },
         Num::Dec(text) => text.parse().unwrap_or(f64::NAN),
     };
-    honeyflow_event::document::canonical_number(real).ok_or_else(|| "the result has a number that JSON has not".to_owned())
+    honeyflow_event::document::canonical_number(real)
+        .ok_or_else(|| "the result has a number that JSON has not".to_owned())
 }

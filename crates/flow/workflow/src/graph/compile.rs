@@ -3,15 +3,13 @@
 //! Three of the six triggers are written as edges here: `one-failed` is `one-success` over `failure` edges,
 //! `all-failed` is `all-success` over them, `all-done` is `all-success` over `done` edges.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::Range,
-    sync::Arc,
-};
+mod build;
+
+use std::collections::{HashMap, HashSet};
 
 use honeyflow_event::Name;
 
-use super::{CompiledOn, Graph, Masks, Rule, Step, StepId, order, reach, reads::Ancestors};
+use super::{CompiledOn, Graph, Rule, order, reach, reads::Ancestors};
 use crate::catalogue::{Catalogue, Kind, Role, SettingValue};
 use crate::definition::{Definition, EDGES_MAX, Edge, Otherwise, STEPS_MAX, StepDefinition, Trigger};
 use crate::{expression::Expression, problem::Problem};
@@ -266,7 +264,12 @@ impl<'a> Compiler<'a> {
             let message = if shown.len() <= 12 {
                 shown.join(" → ")
             } else {
-                format!("{} → … ({} more) → {}", shown[..6].join(" → "), shown.len() - 8, shown[shown.len() - 2..].join(" → "))
+                format!(
+                    "{} → … ({} more) → {}",
+                    shown[..6].join(" → "),
+                    shown.len() - 8,
+                    shown[shown.len() - 2..].join(" → ")
+                )
             };
             let path = self.path(shown[0], "needs");
             self.report(path, "cycle", format!("these steps wait for each other: {message}"));
@@ -341,75 +344,6 @@ impl<'a> Compiler<'a> {
         }
         output_read
     }
-
-    fn build(&mut self, version: u32, on: Vec<CompiledOn>, order: &[usize], output_read: &[bool]) -> Graph {
-        let definition = self.definition;
-        let mut dependents_of = vec![Vec::new(); definition.steps.len()];
-        for (step, needs) in self.needs.iter().enumerate() {
-            for (need, _) in needs {
-                dependents_of[*need].push(id(step));
-            }
-        }
-        let (mut needs, mut dependents, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-        for (n, (step, parts)) in definition.steps.iter().zip(std::mem::take(&mut self.parts)).enumerate() {
-            let Some(kind) = self.catalogue.get(&step.kind) else { continue };
-            let of_step = append(&mut needs, self.needs[n].iter().map(|(need, edge)| (id(*need), *edge)));
-            let after_step = append(&mut dependents, dependents_of[n].iter().copied());
-            let masks = masks(&self.needs[n], definition);
-            steps.push(build_step(step, kind, parts, of_step, after_step, masks, output_read[n]));
-        }
-        Graph {
-            name: definition.name.clone(),
-            version,
-            hash: definition.hash(),
-            steps,
-            on,
-            definition: Arc::new(definition.clone()),
-            by_name: self.by_name.drain().map(|(name, step)| (name, id(step))).collect(),
-            needs,
-            dependents,
-            order: order.iter().map(|step| id(*step)).collect(),
-        }
-    }
-}
-
-fn build_step(
-    step: &StepDefinition,
-    kind: &Kind,
-    parts: Parts,
-    needs: Range<u32>,
-    dependents: Range<u32>,
-    masks: Masks,
-    output_read: bool,
-) -> Step {
-    Step {
-        name: step.name.clone(),
-        kind: step.kind.clone(),
-        role: kind.role,
-        rule: parts.rule,
-        batch_max: step.batch.unwrap_or(kind.batch_max).min(kind.batch_max).max(1),
-        timeout: step.timeout.unwrap_or(kind.timeout),
-        tries: step.tries,
-        backoff: step.backoff,
-        give_up_after: step.give_up_after,
-        when: parts.when,
-        for_each: parts.for_each,
-        input: parts.input,
-        expressions: parts.settings,
-        optional: step.optional,
-        forgives: step.forgives,
-        on_missing_run: step.on_missing_run,
-        otherwise: step.otherwise,
-        checkpoint: step.checkpoint.unwrap_or(kind.checkpoint),
-        parallel: step.parallel,
-        tolerate: step.tolerate,
-        limit: step.limit.clone(),
-        settings: Arc::new(step.settings.clone()),
-        output_read,
-        needs,
-        dependents,
-        masks,
-    }
 }
 
 /// The needs whose outputs a step gets without asking for them by name.
@@ -424,41 +358,6 @@ fn default_input<'n>(step: &StepDefinition, kind: Option<&Kind>, parts: &Parts, 
         Some(Role::Sink) => &needs[..needs.len().min(1)],
         _ => needs,
     }
-}
-
-fn masks(needs: &[(usize, Edge)], definition: &Definition) -> Masks {
-    let mut masks = Masks::default();
-    if definition.steps.len() > Graph::INLINE_STEPS_MAX {
-        return masks;
-    }
-    for (need, edge) in needs {
-        let bit = 1 << need;
-        match edge {
-            Edge::Success => masks.success |= bit,
-            Edge::Done => masks.done |= bit,
-            Edge::Failure => masks.failure |= bit,
-        }
-        if definition.steps[*need].optional {
-            masks.optional |= masks.success & bit;
-        }
-    }
-    masks
-}
-
-fn append<T>(all: &mut Vec<T>, more: impl Iterator<Item = T>) -> Range<u32> {
-    let start = all.len();
-    all.extend(more);
-    narrow(start)..narrow(all.len())
-}
-
-/// At most [`EDGES_MAX`], which was checked.
-fn narrow(edges: usize) -> u32 {
-    u32::try_from(edges).unwrap_or(u32::MAX)
-}
-
-/// Below [`STEPS_MAX`], which was checked.
-fn id(step: usize) -> StepId {
-    StepId::try_from(step).unwrap_or(StepId::MAX)
 }
 
 /// `[a-z][a-z0-9_]*`, because names appear in expressions: `$steps.load`.

@@ -28,7 +28,8 @@ pub(super) struct Known {
 pub(super) fn ends(known: &[Known], needs: &[Vec<(usize, Edge)>], order: &[usize]) -> Vec<Ends> {
     let mut ends = vec![Ends::default(); known.len()];
     for step in order.iter().copied() {
-        let seen: Vec<Ends> = needs[step].iter().map(|(need, on)| mapped(ends[*need], known[*need].optional, *on)).collect();
+        let seen: Vec<Ends> =
+            needs[step].iter().map(|(need, on)| mapped(ends[*need], known[*need].optional, *on)).collect();
         let some = |test: fn(&Ends) -> bool| seen.iter().any(test);
         let may_run = match known[step].rule {
             Rule::AllSuccess => seen.iter().all(|need| need.succeeded),
@@ -54,10 +55,8 @@ fn mapped(ends: Ends, optional: bool, on: Edge) -> Ends {
         Edge::Success if optional => Ends { succeeded: ends.succeeded || ends.failed, failed: false, ..ends },
         Edge::Success => ends,
         Edge::Done => Ends { succeeded: true, ..Ends::default() },
-        Edge::Failure => Ends {
-            succeeded: ends.failed || ends.blocked,
-            skipped: ends.succeeded || ends.skipped,
-            ..Ends::default()
-        },
+        Edge::Failure => {
+            Ends { succeeded: ends.failed || ends.blocked, skipped: ends.succeeded || ends.skipped, ..Ends::default() }
+        }
     }
 }

@@ -143,9 +143,8 @@ impl Inline {
         let [_, succeeded, failed, skipped, blocked, cancelled] = self.0;
         let bad = failed | blocked | cancelled;
         let passed_over = failed & needs.optional;
-        let as_succeeded = (needs.success & (succeeded | passed_over))
-            | (needs.done & self.ended())
-            | (needs.failure & bad);
+        let as_succeeded =
+            (needs.success & (succeeded | passed_over)) | (needs.done & self.ended()) | (needs.failure & bad);
         let as_skipped = (needs.success & skipped) | (needs.failure & (succeeded | skipped));
         let as_bad = needs.success & bad & !passed_over;
         Seen { succeeded: as_succeeded != 0, skipped: as_skipped != 0, bad: as_bad != 0 }

@@ -7,8 +7,8 @@
 //! dependents this passes backwards: who forgives the blocked one forgives what blocked it. A dependent that merely
 //! runs whatever happens (`all-done`) forgives nothing.
 
-use super::planes::{Plane, Planes};
 use super::State;
+use super::planes::{Plane, Planes};
 use crate::catalogue::Role;
 use crate::graph::{Graph, StepId};
 use crate::planted;
@@ -34,7 +34,8 @@ pub(super) fn verdict(planes: &Planes, graph: &Graph) -> Verdict {
             State::Blocked => graph[step].role == Role::Sink,
             _ => continue,
         };
-        let by_dependent = graph.dependents(step).iter().any(|dependent| forgives(planes, graph, *dependent, &forgiven));
+        let by_dependent =
+            graph.dependents(step).iter().any(|dependent| forgives(planes, graph, *dependent, &forgiven));
         forgiven[usize::from(step)] = by_dependent;
         if fails && !by_dependent && !graph[step].optional {
             return Verdict::Failed;
