@@ -49,6 +49,10 @@ impl MemoryHive {
         MemoryHive { hive_ms: Box::new(hive_ms), rows: Mutex::default() }
     }
 
+    pub fn hive_ms(&self) -> u64 {
+        (self.hive_ms)()
+    }
+
     /// Whether the lease row says the same as the fence. Whoever writes under it must hold a lock that keeps
     /// [`Request::Take`] waiting, or accept that the answer may be old by the time it writes.
     pub fn holds(&self, fence: &Fence) -> bool {

@@ -1,1 +1,131 @@
-//! 
+//! The store in memory: the same answers as a database gives, for tests, benchmarks of the engine, and trying things
+//! out. Nothing outlives the process.
+//!
+//! It shares the fence with [`MemoryHive`]: a fenced write runs while no lease can change hands.
+
+mod admin;
+mod journal;
+mod outbox;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::{self, BoxFuture};
+use honeyflow_event::{Event, Key};
+use honeyflow_hive::contract::HIVE_TIME_START_MS;
+use honeyflow_hive_memory::MemoryHive;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Load, Loaded, Reply, Request, Store, write::Recovered};
+use serde_json::Value;
+
+use journal::Journal;
+use outbox::Outbox;
+
+type Documents = dyn Fn(&str) -> Option<Value> + Send + Sync;
+type Containers = dyn Fn(&str) -> Vec<Key> + Send + Sync;
+
+pub struct MemoryStore {
+    hive: Arc<MemoryHive>,
+    documents: Box<Documents>,
+    containers: Box<Containers>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    outbox: Outbox,
+    journal: Journal,
+}
+
+impl MemoryStore {
+    /// Its clock is the hive's. Every document is missing until [`MemoryStore::with_documents`] says otherwise.
+    pub fn new(hive: Arc<MemoryHive>) -> MemoryStore {
+        MemoryStore {
+            hive,
+            documents: Box::new(|_| None),
+            containers: Box::new(|_| Vec::new()),
+            tables: Mutex::default(),
+        }
+    }
+
+    /// What document statements give for a key.
+    #[must_use]
+    pub fn with_documents(self, documents: impl Fn(&str) -> Option<Value> + Send + Sync + 'static) -> MemoryStore {
+        MemoryStore { documents: Box::new(documents), ..self }
+    }
+
+    /// What edge statements give for a cause.
+    #[must_use]
+    pub fn with_containers(self, containers: impl Fn(&str) -> Vec<Key> + Send + Sync + 'static) -> MemoryStore {
+        MemoryStore { containers: Box::new(containers), ..self }
+    }
+
+    /// Stores events as they are, ids included; an id of 0 gets the next one.
+    pub fn preload(&self, events: Vec<Event>) {
+        let mut tables = self.tables();
+        for event in events {
+            tables.outbox.insert(event, None);
+        }
+    }
+
+    /// Stores an event that is due only at `ready_ms` of the store's clock.
+    pub fn preload_delayed(&self, event: Event, ready_ms: i64) {
+        self.tables().outbox.insert(event, Some(ready_ms));
+    }
+
+    /// Rows in the outbox.
+    pub fn waiting(&self) -> usize {
+        self.tables().outbox.len()
+    }
+
+    /// One request, at once.
+    pub fn apply(&self, request: Request) -> Result<Reply, Failure> {
+        let now_ms = self.hive.hive_ms().cast_signed() + HIVE_TIME_START_MS;
+        match request {
+            Request::Poll(poll) => {
+                let tables = &mut *self.tables();
+                Ok(Reply::Polled(tables.outbox.poll(&poll, &tables.journal, now_ms)))
+            }
+            Request::Load(load) => Ok(self.load(&load)),
+            Request::Write(write) => {
+                let pages = write::pages(&write, &*self.containers);
+                let written = self.hive.while_held(&write.fence, || {
+                    write::write(&mut self.tables(), write.ops, pages, now_ms);
+                });
+                Ok(if written.is_some() { Reply::Committed } else { Reply::Fenced })
+            }
+            Request::Append { events, idempotency } => {
+                Ok(write::append(&mut self.tables(), events, idempotency, now_ms))
+            }
+            Request::Recover => {
+                let tables = self.tables();
+                Ok(Reply::Recovered(Recovered {
+                    failures: tables.journal.failures(now_ms).collect(),
+                    checkpoints: tables.journal.checkpoints(),
+                    paused: tables.journal.paused(),
+                    store_ms: now_ms,
+                }))
+            }
+            Request::Admin(admin) => admin::answer(&mut self.tables(), admin, now_ms).map(Reply::Admin),
+        }
+    }
+
+    fn load(&self, load: &Load) -> Reply {
+        let Some(expand) = &load.expand else {
+            let loaded = load.keys.iter().map(|key| Loaded::Document((self.documents)(key).map(Arc::new)));
+            return Reply::Loaded(loaded.collect());
+        };
+        Reply::Keys(write::page(&*self.containers, &load.keys, expand.after.as_ref(), expand.limit))
+    }
+
+    /// A panic under the lock stops its own request; the tables are changed in whole steps.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        Box::pin(future::ready(self.apply(request)))
+    }
+}

@@ -1,0 +1,239 @@
+//! What is kept beside the outbox: attempts, outputs, parked entries, marks of what is done, pauses, tasks, history.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use hashbrown::HashMap;
+use honeyflow_event::{Event, EventId, Key, Kind, Name, Priority};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    Settled,
+    admin::{ParkedFilter, Task},
+    write::{Charged, Checkpoint, Checkpointed, Pause},
+};
+
+/// How long what is done is remembered.
+pub(crate) const DEDUPE_MS: i64 = 24 * 60 * 60 * 1000;
+
+const HISTORY_MAX: usize = 10_000;
+/// A repeated write follows the first one closely.
+const REPEATS_LOOKED_AT: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct Journal {
+    failures: BTreeMap<(Settled, Name, u32), Charge>,
+    /// By run, the parked entry that keeps them (0: live), phase, step and index.
+    checkpoints: BTreeMap<(Settled, i64, u32, Name, u32), Checkpoint>,
+    pub parked: BTreeMap<i64, Entry>,
+    parked_last: i64,
+    done: HashMap<(Name, Name, Key, Arc<str>), i64>,
+    pub requests: HashMap<String, Stored>,
+    pauses: BTreeMap<(String, String), Pause>,
+    pub tasks: BTreeMap<(String, String), Task>,
+    pub history: Vec<serde_json::Value>,
+}
+
+struct Charge {
+    attempts: u32,
+    due_ms: i64,
+    failure: Failure,
+}
+
+/// A request to the door that was stored.
+pub(crate) struct Stored {
+    pub body_hash: u64,
+    pub ids: Vec<EventId>,
+    pub until_ms: i64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub tenant: Name,
+    pub entity: Name,
+    pub key: Key,
+    pub workflow: Option<Name>,
+    pub step: Name,
+    /// The message's own row, 0 where the data is read fresh.
+    pub event: EventId,
+    pub format: u16,
+    pub kind: Kind,
+    pub priority: Priority,
+    pub attempts: u32,
+    pub failure: Failure,
+    pub payload: Option<Arc<str>>,
+    pub parked_ms: i64,
+}
+
+impl Entry {
+    fn item(&self) -> (&Name, &Name, &Key, &Option<Name>, &Name, EventId) {
+        (&self.tenant, &self.entity, &self.key, &self.workflow, &self.step, self.event)
+    }
+
+    pub fn run(&self) -> Option<Settled> {
+        let (tenant, entity, key) = (self.tenant.clone(), self.entity.clone(), self.key.clone());
+        Some(Settled { tenant, entity, key, workflow: self.workflow.clone()? })
+    }
+}
+
+pub(crate) fn matches(filter: &ParkedFilter, id: i64, entry: &Entry) -> bool {
+    let ParkedFilter { id: wanted, tenant, entity, key, workflow, code } = filter;
+    wanted.is_none_or(|wanted| wanted == id)
+        && tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant)
+        && entity.as_ref().is_none_or(|entity| *entity == entry.entity)
+        && key.as_ref().is_none_or(|key| *key == entry.key)
+        && workflow.as_ref().is_none_or(|workflow| Some(workflow) == entry.workflow.as_ref())
+        && code.as_ref().is_none_or(|code| **code == *entry.failure.code)
+}
+
+impl Journal {
+    pub fn is_done(&self, event: &Event, now_ms: i64) -> bool {
+        let Some(dedupe) = &event.dedupe else { return false };
+        let mark = (event.tenant.clone(), event.entity.clone(), event.key.clone(), dedupe.clone());
+        self.done.get(&mark).is_some_and(|until_ms| *until_ms > now_ms)
+    }
+
+    pub fn mark_done(&mut self, event: Event, now_ms: i64) {
+        if let Some(dedupe) = event.dedupe {
+            self.done.insert((event.tenant, event.entity, event.key, dedupe), now_ms + DEDUPE_MS);
+        }
+    }
+
+    /// A run has succeeded: nothing of it is left but parked messages, which are data of their own.
+    pub fn clear(&mut self, run: &Settled) {
+        self.forgive(run);
+        if !self.checkpoints.is_empty() {
+            let parked = &self.parked;
+            let kept = |id: i64| parked.get(&id).is_some_and(|entry| entry.event != 0);
+            self.checkpoints.retain(|(of, parked, ..), _| of != run || kept(*parked));
+        }
+        if !self.parked.is_empty() {
+            self.parked.retain(|_, entry| entry.event != 0 || entry.run().as_ref() != Some(run));
+        }
+    }
+
+    pub fn forgive(&mut self, run: &Settled) {
+        if !self.failures.is_empty() {
+            self.failures.retain(|(of, ..), _| of != run);
+        }
+    }
+
+    /// A repeat has the same number of attempts and must not put the due time off.
+    pub fn charge(&mut self, run: Settled, step: Name, index: u32, attempts: u32, due_ms: i64, failure: Failure) {
+        let charge = Charge { attempts, due_ms, failure };
+        self.failures
+            .entry((run, step, index))
+            .and_modify(|stored| {
+                if attempts > stored.attempts {
+                    *stored = Charge { attempts, due_ms, failure: charge.failure.clone() };
+                }
+            })
+            .or_insert(charge);
+    }
+
+    pub fn failures(&self, now_ms: i64) -> impl Iterator<Item = Charged> {
+        self.failures.iter().map(move |((run, step, index), charge)| Charged {
+            run: run.clone(),
+            step: step.clone(),
+            index: *index,
+            attempts: charge.attempts,
+            due_in: Duration::from_millis((charge.due_ms - now_ms).max(0).cast_unsigned()),
+            failure: charge.failure.clone(),
+        })
+    }
+
+    /// Whether it was stored. The first outcome stays; only a wait that has begun is followed by its end.
+    pub fn put_checkpoint(&mut self, checkpoint: Checkpoint) -> bool {
+        let Checkpoint { run, phase, step, index, .. } = &checkpoint;
+        let place = (run.clone(), 0, *phase, step.clone(), *index);
+        match self.checkpoints.get_mut(&place) {
+            Some(stored) => {
+                let ends_wait = matches!(stored.outcome, Checkpointed::Until(_))
+                    && !matches!(checkpoint.outcome, Checkpointed::Until(_));
+                if ends_wait {
+                    // The rows it covers were fixed when the wait began.
+                    let covers = std::mem::take(&mut stored.covers);
+                    *stored = Checkpoint { covers, emit: Vec::new(), ..checkpoint };
+                }
+                ends_wait
+            }
+            None => {
+                self.checkpoints.insert(place, Checkpoint { emit: Vec::new(), ..checkpoint });
+                true
+            }
+        }
+    }
+
+    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+        self.checkpoints.iter().filter(|((_, parked, ..), _)| *parked == 0).map(|(_, stored)| stored.clone()).collect()
+    }
+
+    /// An equal item is parked once. Its outputs go with it.
+    pub fn park(&mut self, entry: Entry) {
+        let known = self.parked.iter().find(|(_, stored)| stored.item() == entry.item()).map(|(id, _)| *id);
+        let id = known.unwrap_or_else(|| {
+            self.parked_last += 1;
+            self.parked_last
+        });
+        if let Some(run) = entry.run() {
+            self.forgive(&run);
+            self.move_checkpoints(&run, 0, id, None);
+        }
+        self.parked.insert(id, entry);
+    }
+
+    /// Takes an entry out to be tried again as `event`, which takes its outputs up.
+    pub fn take_up(&mut self, id: i64, event: EventId) {
+        let Some(run) = self.parked.remove(&id).and_then(|entry| entry.run()) else { return };
+        self.forgive(&run);
+        self.move_checkpoints(&run, id, 0, Some(event));
+    }
+
+    pub fn drop_parked(&mut self, id: i64) {
+        self.parked.remove(&id);
+        self.checkpoints.retain(|(_, parked, ..), _| *parked != id);
+    }
+
+    fn move_checkpoints(&mut self, run: &Settled, from: i64, to: i64, covers: Option<EventId>) {
+        let moved: Vec<_> =
+            self.checkpoints.keys().filter(|(of, parked, ..)| of == run && *parked == from).cloned().collect();
+        for place in moved {
+            let Some(mut checkpoint) = self.checkpoints.remove(&place) else { continue };
+            checkpoint.covers = covers.map_or(checkpoint.covers, |event| vec![event]);
+            let (run, _, phase, step, index) = place;
+            let place = (run, to, phase, step, index);
+            // A live run's own output is newer than one that was parked.
+            if to != 0 || !self.checkpoints.contains_key(&place) {
+                self.checkpoints.insert(place, checkpoint);
+            }
+        }
+    }
+
+    /// A repeat of the same write brings the same steps, times included.
+    pub fn put_history(&mut self, mut ended: serde_json::Value, now_ms: i64) {
+        let same = |stored: &serde_json::Value| {
+            ["tenant", "entity", "key", "workflow", "version", "verdict", "steps"]
+                .iter()
+                .all(|field| stored[field] == ended[field])
+        };
+        if !self.history.iter().rev().take(REPEATS_LOOKED_AT).any(same) {
+            ended["ended_ms"] = now_ms.into();
+            self.history.push(ended);
+        }
+        if self.history.len() > HISTORY_MAX {
+            self.history.drain(..HISTORY_MAX / 10);
+        }
+    }
+
+    pub fn pause(&mut self, pause: Pause, now_ms: i64) {
+        let place = (pause.noun.clone(), pause.name.clone());
+        let since_ms = self.pauses.get(&place).map_or(now_ms, |stored| stored.since_ms);
+        self.pauses.insert(place, Pause { since_ms, ..pause });
+    }
+
+    pub fn resume(&mut self, noun: String, name: String) {
+        self.pauses.remove(&(noun, name));
+    }
+
+    pub fn paused(&self) -> Vec<Pause> {
+        self.pauses.values().cloned().collect()
+    }
+}
