@@ -1,1 +1,56 @@
-//! 
+//! What must always hold, each rule written once: plain records in, breaches out. Model, simulator, chaos and
+//! production call these same functions. Pure: no clock, no I/O.
+//!
+//! | id  | module          | rule                                                                       |
+//! |-----|-----------------|----------------------------------------------------------------------------|
+//! | I1  | [`loss`]        | every committed event has exactly one fate                                 |
+//! | I2  | [`convergence`] | a sink holds what the row says, under the highest accepted stamp           |
+//! | I3  | [`exclusion`]   | one open run per key; one holder per epoch                                 |
+//! | I4  | [`fence`]       | accepted epochs per lease never fall                                       |
+//! | I5  | [`fence`]       | stamps applied per key strictly increase, and carry what was loaded for them |
+//! | I6  | [`graph`]       | a step starts after its needs have ended, and ends once                    |
+//! | I9  | [`rest`]        | after the last heal everything is done in time                             |
+//! | I10 | [`rest`]        | no queue above its limit                                                   |
+//! | I13 | [`verdict`]     | a run's verdict is what its steps say                                      |
+//! | I14 | [`ack`]         | no row goes before every run it owes has succeeded or is parked            |
+//! | I16 | [`rest`]        | nothing that is ready waits for ever                                       |
+//! | I17 | [`charge`]      | only the guilty are charged; parked are exactly the guilty                 |
+//! | I19 | [`once`]        | what must happen once happens once, under one name                         |
+
+pub mod ack;
+pub mod charge;
+pub mod convergence;
+pub mod exclusion;
+pub mod fence;
+pub mod graph;
+pub mod loss;
+pub mod once;
+pub mod rest;
+pub mod verdict;
+
+use std::fmt;
+
+/// A rule that did not hold, with the facts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Breach {
+    pub id: &'static str,
+    pub what: String,
+}
+
+impl Breach {
+    pub fn new(id: &'static str, what: impl Into<String>) -> Breach {
+        Breach { id, what: what.into() }
+    }
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.what)
+    }
+}
+
+/// Which breaches there are, for tests that only want to know that a bad history is found.
+#[cfg(test)]
+fn ids(breaches: &[Breach]) -> Vec<&'static str> {
+    breaches.iter().map(|breach| breach.id).collect()
+}

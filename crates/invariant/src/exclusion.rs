@@ -1,0 +1,80 @@
+//! I3: grants of a key are disjoint, ordered by what the holder itself counted and not by clocks; an epoch has one holder.
+
+use std::collections::BTreeMap;
+
+use honeyflow_event::Epoch;
+
+use crate::Breach;
+
+/// A run's hold on a key. `opened` and `closed` are places in its holder's own history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// One incarnation.
+    pub holder: u64,
+    /// What is excluded: entity and key, and the workflow where that is all a run excludes.
+    pub key: String,
+    pub run: u64,
+    pub opened: u64,
+    pub closed: u64,
+}
+
+pub fn exclusion(grants: &[Grant]) -> Vec<Breach> {
+    let mut sorted: Vec<&Grant> = grants.iter().collect();
+    sorted.sort_by(|a, b| (a.holder, &a.key, a.opened).cmp(&(b.holder, &b.key, b.opened)));
+    let mut breaches = Vec::new();
+    for pair in sorted.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.holder == after.holder && before.key == after.key && after.opened < before.closed {
+            let what = format!("run {} of {} began while run {} was open", after.run, after.key, before.run);
+            breaches.push(Breach::new("I3", what));
+        }
+    }
+    breaches
+}
+
+/// A term as a node believes to hold it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Held {
+    pub lease: String,
+    pub epoch: Epoch,
+    pub holder: u64,
+}
+
+pub fn one_holder_per_epoch(held: &[Held]) -> Vec<Breach> {
+    let mut holders: BTreeMap<(&str, Epoch), u64> = BTreeMap::new();
+    let mut breaches = Vec::new();
+    for Held { lease, epoch, holder } in held {
+        let first = *holders.entry((lease, *epoch)).or_insert(*holder);
+        if first != *holder {
+            let what = format!("epoch {} of {lease} was held by incarnations {first} and {holder}", epoch.0);
+            breaches.push(Breach::new("I3", what));
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids;
+
+    fn grant(holder: u64, key: &str, opened: u64, closed: u64) -> Grant {
+        Grant { holder, key: key.to_owned(), run: opened, opened, closed }
+    }
+
+    #[test]
+    fn i3_runs_of_a_key_follow_each_other() {
+        let good = [grant(1, "a", 0, 5), grant(1, "a", 5, 9), grant(1, "b", 2, 7), grant(2, "a", 3, 4)];
+        assert_eq!(exclusion(&good), []);
+        assert_eq!(ids(&exclusion(&[grant(1, "a", 0, 5), grant(1, "a", 4, 9)])), ["I3"]);
+        assert_eq!(ids(&exclusion(&[grant(1, "a", 3, 4), grant(1, "a", 0, u64::MAX)])), ["I3"], "in any order");
+    }
+
+    #[test]
+    fn i3_an_epoch_has_one_holder() {
+        let held = |epoch, holder| Held { lease: "shard/shop/0".to_owned(), epoch: Epoch(epoch), holder };
+        assert_eq!(one_holder_per_epoch(&[held(1, 1), held(2, 2), held(2, 2), held(3, 1)]), []);
+        assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(1, 2)])), ["I3"]);
+        assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(2, 1), held(1, 3)])), ["I3"]);
+    }
+}
