@@ -24,8 +24,8 @@ type Filter = jaq_core::Filter<JustLut<Val>>;
 /// What an expression can see, in the order in which jaq gets it.
 const VARIABLES: [&str; 5] = ["$event", "$run", "$steps", "$item", "$index"];
 
-/// Stack of a thread that evaluates. Values nest as deep as a fold makes them, and are dropped recursively; the memory
-/// is only reserved, not used.
+/// Stack of a thread that evaluates what others wrote. Values can be made to nest deeper than any check sees, and are
+/// dropped recursively; the memory is only reserved, not used.
 pub const STACK_BYTES: usize = 512 << 20;
 
 /// Cheap to clone; shared between threads.

@@ -219,26 +219,18 @@ impl Run {
     fn seen_one_by_one(&self, graph: &Graph, step: StepId) -> Seen {
         let mut seen = Seen::default();
         for (need, edge) in graph.needs(step) {
-            let bad = match (self.planes.state(*need), edge) {
-                (State::Pending | State::Ready, _) => continue,
-                (State::Failed, Edge::Success) => !graph[*need].optional,
-                (State::Failed | State::Blocked | State::Cancelled, _) => *edge == Edge::Success,
-                (State::Succeeded, Edge::Failure) => {
-                    seen.skipped = true;
-                    continue;
-                }
-                (State::Skipped, Edge::Failure) => {
-                    seen.skipped = true;
-                    continue;
-                }
-                (State::Skipped, Edge::Success) if !self.missing || graph[*need].on_missing_run => {
-                    seen.skipped = true;
-                    continue;
-                }
-                (State::Succeeded | State::Skipped, _) => false,
-            };
-            seen.bad |= bad;
-            seen.succeeded |= !bad;
+            let would_pass = self.missing && !graph[*need].on_missing_run;
+            match (edge, self.planes.state(*need)) {
+                (_, State::Pending | State::Ready) => {}
+                (Edge::Done, _) => seen.succeeded = true,
+                (Edge::Failure, State::Failed | State::Blocked | State::Cancelled) => seen.succeeded = true,
+                (Edge::Failure, State::Succeeded | State::Skipped) => seen.skipped = true,
+                (Edge::Success, State::Succeeded) => seen.succeeded = true,
+                (Edge::Success, State::Skipped) if would_pass => seen.succeeded = true,
+                (Edge::Success, State::Skipped) => seen.skipped = true,
+                (Edge::Success, State::Failed) if graph[*need].optional => seen.succeeded = true,
+                (Edge::Success, State::Failed | State::Blocked | State::Cancelled) => seen.bad = true,
+            }
         }
         seen
     }

@@ -1,5 +1,6 @@
-//! From a checked parse tree to a filter that can be run. Two things of the library are replaced by bounded ones of our
-//! own: multiplication, which repeats texts and grows numbers without end, and `fromjson`, which nests without end.
+//! From a checked parse tree to a filter that can be run. Three things of the library are bounded by filters of our own:
+//! multiplication, which repeats texts and grows numbers without end; `fromjson`, which nests without end; and what a
+//! fold carries from item to item, which nests as deep as there are items, and is dropped recursively.
 
 use std::sync::OnceLock;
 
@@ -7,7 +8,7 @@ use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Def, Pattern, Term};
 use jaq_core::load::{Arena, File, Loader};
 use jaq_core::native::{Fun, bome, run, v};
-use jaq_core::{data::JustLut, ops::Math, path::Part};
+use jaq_core::{Native, box_iter::box_once, data::JustLut, ops::Math, path::Part};
 use jaq_json::{Num, Val};
 
 use super::{Filter, VARIABLES, value};
@@ -15,14 +16,17 @@ use super::{Filter, VARIABLES, value};
 /// Names that only we can write: [`super::check`] refuses definitions of them.
 const EXPRESSION: &str = "_expression";
 const MULTIPLY: &str = "_multiply";
-pub(super) const RESERVED: [&str; 2] = [EXPRESSION, MULTIPLY];
+const SHALLOW: &str = "_shallow";
+pub(super) const RESERVED: [&str; 3] = [EXPRESSION, MULTIPLY, SHALLOW];
 
 const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Digits of a product: far beyond what JSON keeps, far below what hurts.
 const DIGITS_MAX: usize = 1000;
+/// Levels of what a fold carries: far beyond what a result may have, far below what a small stack can drop.
+const CARRIED_LEVELS_MAX: usize = 500;
 
 pub(super) fn compile<'s>(mut tree: Term<&'s str>) -> Result<Filter, String> {
-    bound_products(&mut tree);
+    bound(&mut tree);
     let arena = Arena::default();
     let expression: Def<&'s str> = Def { name: EXPRESSION, args: Vec::new(), body: tree };
     let modules = Loader::new(prelude().iter().cloned().chain([expression]))
@@ -43,7 +47,11 @@ fn prelude() -> &'static [Def<&'static str>] {
 
 fn functions() -> impl Iterator<Item = Fun<JustLut<Val>>> {
     let library = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-    let ours: [Fun<JustLut<Val>>; 2] = [
+    let shallow = Native::new(|cv| bome(shallow(cv.1)))
+        .with_paths(|cv| box_once(Ok(cv.1)))
+        .with_update(|cv, update| update(cv.1));
+    let ours: [Fun<JustLut<Val>>; 3] = [
+        (SHALLOW, v(0), shallow),
         run(("fromjson", v(0), |cv| bome(from_json(&cv.1)))),
         run((MULTIPLY, v(2), |mut cv| {
             let right = cv.0.pop_var();
@@ -92,76 +100,108 @@ fn digits(number: &Num) -> usize {
     }
 }
 
-/// Replaces every `l * r` by a call of our own.
-fn bound_products(term: &mut Term<&str>) {
+/// The value itself, unless it nests too deep. Looked at along the first and the last of what it holds: lists of lists
+/// are made by putting the old one before or behind the new.
+fn shallow(value: Val) -> jaq_json::ValR {
+    for last in [false, true] {
+        let (mut inside, mut levels) = (&value, 0);
+        while let Some(next) = held(inside, last) {
+            (inside, levels) = (next, levels + 1);
+            if levels > CARRIED_LEVELS_MAX {
+                return Err(jaq_json::Error::str("a fold nests too deep"));
+            }
+        }
+    }
+    Ok(value)
+}
+
+/// The first or last list or object that a value holds, among its first and last few.
+fn held(value: &Val, last: bool) -> Option<&Val> {
+    const LOOKED_AT: usize = 8;
+    let holds = |inside: &&Val| matches!(inside, Val::Arr(_) | Val::Obj(_));
+    match (value, last) {
+        (Val::Arr(items), false) => items.iter().take(LOOKED_AT).find(holds),
+        (Val::Arr(items), true) => items.iter().rev().take(LOOKED_AT).find(holds),
+        (Val::Obj(fields), false) => fields.values().take(LOOKED_AT).find(holds),
+        (Val::Obj(fields), true) => fields.values().rev().take(LOOKED_AT).find(holds),
+        _ => None,
+    }
+}
+
+/// Replaces every `l * r` by a call of our own, and looks at what folds carry.
+fn bound(term: &mut Term<&str>) {
     match term {
         Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) => {}
         Term::Str(_, parts) => {
             for part in parts {
                 if let StrPart::Term(term) = part {
-                    bound_products(term);
+                    bound(term);
                 }
             }
         }
-        Term::Arr(items) => items.iter_mut().for_each(|items| bound_products(items)),
+        Term::Arr(items) => items.iter_mut().for_each(|items| bound(items)),
         Term::Obj(fields) => {
             for (key, value) in fields {
-                bound_products(key);
-                value.iter_mut().for_each(bound_products);
+                bound(key);
+                value.iter_mut().for_each(bound);
             }
         }
-        Term::Neg(term) | Term::Label(_, term) => bound_products(term),
+        Term::Neg(term) | Term::Label(_, term) => bound(term),
         Term::BinOp(left, operation, right) => {
-            bound_products(left);
-            bound_products(right);
+            bound(left);
+            bound(right);
             if let BinaryOp::Pipe(Some(pattern)) = operation {
-                bound_products_in_pattern(pattern);
+                bound_pattern(pattern);
             }
             if let BinaryOp::Math(Math::Mul) = operation {
                 *term = Term::Call(MULTIPLY, vec![std::mem::take(left), std::mem::take(right)]);
             }
         }
         Term::Fold(_, items, pattern, arguments) => {
-            bound_products(items);
-            bound_products_in_pattern(pattern);
-            arguments.iter_mut().for_each(bound_products);
+            bound(items);
+            bound_pattern(pattern);
+            arguments.iter_mut().for_each(bound);
+            if let Some(update) = arguments.get_mut(1) {
+                let carried = Box::new(std::mem::take(update));
+                *update = Term::BinOp(carried, BinaryOp::Pipe(None), Box::new(Term::Call(SHALLOW, Vec::new())));
+            }
         }
         Term::TryCatch(attempt, catch) => {
-            bound_products(attempt);
-            catch.iter_mut().for_each(|catch| bound_products(catch));
+            bound(attempt);
+            catch.iter_mut().for_each(|catch| bound(catch));
         }
         Term::IfThenElse(branches, otherwise) => {
             for (condition, then) in branches {
-                bound_products(condition);
-                bound_products(then);
+                bound(condition);
+                bound(then);
             }
-            otherwise.iter_mut().for_each(|otherwise| bound_products(otherwise));
+            otherwise.iter_mut().for_each(|otherwise| bound(otherwise));
         }
         Term::Def(definitions, rest) => {
-            definitions.iter_mut().for_each(|definition| bound_products(&mut definition.body));
-            bound_products(rest);
+            definitions.iter_mut().for_each(|definition| bound(&mut definition.body));
+            bound(rest);
         }
-        Term::Call(_, arguments) => arguments.iter_mut().for_each(bound_products),
+        Term::Call(_, arguments) => arguments.iter_mut().for_each(bound),
         Term::Path(head, path) => {
-            bound_products(head);
+            bound(head);
             for (part, _) in &mut path.0 {
                 match part {
-                    Part::Index(index) => bound_products(index),
-                    Part::Range(from, to) => from.iter_mut().chain(to).for_each(bound_products),
+                    Part::Index(index) => bound(index),
+                    Part::Range(from, to) => from.iter_mut().chain(to).for_each(bound),
                 }
             }
         }
     }
 }
 
-fn bound_products_in_pattern(pattern: &mut Pattern<&str>) {
+fn bound_pattern(pattern: &mut Pattern<&str>) {
     match pattern {
         Pattern::Var(_) => {}
-        Pattern::Arr(items) => items.iter_mut().for_each(bound_products_in_pattern),
+        Pattern::Arr(items) => items.iter_mut().for_each(bound_pattern),
         Pattern::Obj(fields) => {
             for (key, value) in fields {
-                bound_products(key);
-                bound_products_in_pattern(value);
+                bound(key);
+                bound_pattern(value);
             }
         }
     }

@@ -1,5 +1,6 @@
 use std::time::Instant;
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -162,6 +163,9 @@ fn wf_16_what_could_run_for_ever_is_refused() {
         "[range(length)]",
         "combinations",
         "def _multiply(a; b): 1; 2 * 3",
+        "_shallow",
+        "_expression",
+        "_multiply(1; 2)",
         ".a *= 2",
         "def f($n): f($n - 1); f(1)",
         "input_line_number",
@@ -211,6 +215,29 @@ fn wf_16_results_are_bounded() {
     assert!(evaluate("reduce range(40) as $i (1; [., .])", &Value::Null).unwrap_err().contains("larger than 16 MiB"));
     assert!(evaluate("0 / 0", &Value::Null).is_err(), "not a number is not JSON");
     assert!(evaluate("{(\"a\"): 1} | .[\"b\"] = 1e1000", &Value::Null).is_err());
+}
+
+#[test]
+fn wf_16_what_a_fold_carries_is_bounded() {
+    let items = json!(vec![1; 100_000]);
+    for source in [
+        "reduce .[] as $x (null; [.])",
+        "reduce .[] as $x (null; {head: $x, tail: .}) | 1",
+        "reduce .[] as $x (null; [$x, .])",
+        "reduce .[] as $x (null; [., [$x]])",
+        "reduce .[] as $x (null; [[$x], .])",
+        "[foreach .[] as $x (null; [.]; 1)] | length",
+        "[foreach .[] as $x (null; [.])] | length",
+    ] {
+        assert_eq!(evaluate(source, &items).unwrap_err(), "a fold nests too deep", "{source}");
+    }
+    assert_eq!(evaluate("reduce .[] as $x (0; . + $x)", &items).unwrap(), json!(100_000));
+    assert_eq!(evaluate("reduce .[] as $x ([]; . + [$x]) | length", &items).unwrap(), json!(100_000));
+    assert_eq!(
+        evaluate("(reduce (\"a\", \"b\") as $key (.; .[$key])) |= 1", &json!({ "a": { "b": 0 } })).unwrap(),
+        json!({ "a": { "b": 1 } })
+    );
+    assert_eq!(evaluate("path(reduce (\"a\", \"b\") as $key (.; .[$key]))", &Value::Null).unwrap(), json!(["a", "b"]));
 }
 
 #[test]
@@ -331,4 +358,31 @@ fn wf_15_expressions_are_compiled_once_and_shared_between_threads() {
     Expression::parse(".a").unwrap();
     println!("parse: {:?}", begin.elapsed());
     assert!(fastest.unwrap().as_micros() < 500, "{fastest:?}");
+}
+
+/// Pieces of the language in any order: nearly all of it is wrong, some of it is not.
+fn soup() -> impl Strategy<Value = String> {
+    let piece = proptest::sample::select(vec![
+        ".", "..", ".a", "[", "]", "(", ")", "{", "}", "|", ",", ":", ";", "?", "//", "+", "-", "*", "=", "|=", "==",
+        "and", "or", "not", "if", "then", "else", "elif", "end", "try", "catch", "reduce", "foreach", "as", "$x",
+        "$steps", "$event", "def", "f", "f:", "map", "(.)", "[]", "\"", "\\(", "a", "1", "1e9", "0.", "@json", "@",
+        "label", "break", "$", "$__loc__", "#", "\n", "é", "💣", "\\u00", "null", "import", "range(3)", "limit",
+        "first", "..=", "?//", "*=", "'", "`", "\u{0}", "a::b", " ",
+    ]);
+    proptest::collection::vec(piece, 0..14).prop_map(|pieces| pieces.join(" "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn se_26_no_source_makes_the_parser_panic(source in prop_oneof![soup(), soup().prop_map(|soup| soup.replace(' ', "")), ".{0,20}"]) {
+        match Expression::parse(&source) {
+            Ok(expression) => drop(expression.evaluate(&json!({ "a": [1] }), &variables())),
+            Err(error) => {
+                prop_assert!(error.line >= 1 && error.line <= source.matches('\n').count() + 1);
+                prop_assert!(error.column >= 1 && error.column <= source.chars().count() + 1);
+            }
+        }
+    }
 }

@@ -207,13 +207,18 @@ fn wf_19_chain_and_fan_at_the_limit_are_validated_quickly() {
         .collect();
     for (shape, steps) in [("chain", chain), ("fan", fan), ("dense", dense)] {
         let value = json!({ "step": steps });
-        let begin = Instant::now();
-        let definition = read("book", &value, &catalogue()).unwrap();
-        let graph = compile(&definition, 1, &catalogue()).unwrap();
-        println!("{shape}: {:?}", begin.elapsed());
-        assert_eq!(graph.topological().len(), STEPS_MAX);
-        // 200 ms on a quiet machine; a loaded one is given time
-        assert!(begin.elapsed().as_millis() < 2000, "{shape} took {:?}", begin.elapsed());
+        // the quickest of a few: the machine has other things to do
+        let quickest = (0..5).map(|_| {
+            let begin = Instant::now();
+            let definition = read("book", &value, &catalogue()).unwrap();
+            let graph = compile(&definition, 1, &catalogue()).unwrap();
+            assert_eq!(graph.topological().len(), STEPS_MAX);
+            begin.elapsed()
+        });
+        let quickest = quickest.min().unwrap();
+        println!("{shape}: {quickest:?}");
+        // 200 ms when optimised; what takes seconds is quadratic
+        assert!(quickest.as_millis() < 2000, "{shape} took {quickest:?}");
     }
 }
 
