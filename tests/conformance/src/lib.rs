@@ -1,1 +1,6 @@
-//! 
+//! One suite per contract, run on every implementation of it.
+
+pub mod hive;
+pub mod sink;
+pub mod step;
+pub mod store;

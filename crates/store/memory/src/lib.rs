@@ -11,7 +11,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{self, BoxFuture};
-use honeyflow_event::{Event, Key};
+use honeyflow_event::{Event, EventId, Key};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Failure;
@@ -68,9 +68,9 @@ impl MemoryStore {
         }
     }
 
-    /// Stores an event that is due only at `ready_ms` of the store's clock.
-    pub fn preload_delayed(&self, event: Event, ready_ms: i64) {
-        self.tables().outbox.insert(event, Some(ready_ms));
+    /// Stores one event as it is, due at `ready_ms` of the store's clock; answers its id.
+    pub fn insert(&self, event: Event, ready_ms: Option<i64>) -> EventId {
+        self.tables().outbox.insert(event, ready_ms)
     }
 
     /// Rows in the outbox.

@@ -1,0 +1,91 @@
+//! Whoever's term has ended changes nothing.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use honeyflow_event::Kind;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    Op, Reply, Request, Statement, Write,
+    write::{Checkpointed, FanOut, History},
+};
+
+use super::{Harness, Raw, charge, checkpoint, new_event, park, run, settle};
+
+pub async fn ob_44_a_stale_owner_changes_nothing(h: &Harness) {
+    let stale = h.stale_fence().await;
+    let event = h.book("1").await;
+    let fan_out =
+        Raw { kind: Some(Kind::FanOut), entity: "book", key: "7".into(), priority: Some(7), ..Raw::default() };
+    let fan_out = h.raw(fan_out).await;
+    let statement = h.edge.clone().unwrap_or_else(|| Arc::new(nothing()));
+    let history = History { run: run("1", "index"), version: 1, verdict: "succeeded", steps: serde_json::json!([]) };
+    let before = h.picture().await;
+    for op in [
+        settle(&[event], &[run("1", "index")]),
+        charge("1", 1),
+        park("1", "index", &[event]),
+        Op::ParkRow { event, failure: Failure::reject("payload-too-large", "too large") },
+        checkpoint("1", &[event], Checkpointed::Skipped, vec![new_event("emitted")]),
+        Op::Replace { event, by: vec![new_event("2")] },
+        Op::FanOut(Box::new(FanOut {
+            event: fan_out,
+            root: event,
+            tenant: "".into(),
+            entity: "book".into(),
+            workflow: None,
+            statement,
+            causes: vec!["7".into()],
+            after: None,
+            page: 10,
+            pending_max: 100,
+        })),
+        Op::History(Box::new(history)),
+    ] {
+        // Alone and behind another: the whole list is refused.
+        for ops in [vec![op.clone()], vec![settle(&[event], &[]), op.clone()]] {
+            let reply = h.write(&stale, ops).await;
+            assert!(matches!(reply, Reply::Fenced), "{op:?}: {reply:?}");
+            assert_eq!(before, h.picture().await, "{op:?}");
+        }
+    }
+}
+
+/// An edge that leads nowhere, for stores that cannot have one: the fence is compared before it matters.
+fn nothing() -> Statement {
+    Statement {
+        place: "edge".into(),
+        text: "select 1 where 1 in $keys and 1 = 0".into(),
+        key: vec![honeyflow_store::KeyColumn { name: "id".into(), kind: honeyflow_store::KeyType::Integer }],
+        result_key: Vec::new(),
+        json: Vec::new(),
+    }
+}
+
+pub async fn ob_44_one_refused_write_leaves_others_alone(h: &Harness) {
+    let stale = h.stale_fence().await;
+    let honeyflow_hive::Reply::Lease { epoch, holder: Some(node), .. } =
+        h.hive.call(honeyflow_hive::Request::Look { lease: super::LEASE.into() }).await.expect("look")
+    else {
+        panic!("nobody holds the lease")
+    };
+    let released = honeyflow_hive::Request::Release { lease: super::LEASE.into(), node, epoch };
+    h.hive.call(released).await.expect("release");
+    let fresh = honeyflow_hive::member::take(&*h.hive, node, super::LEASE).await.expect("take").fence();
+    let mut all = Vec::new();
+    for n in 0..40 {
+        all.push(h.book(&n.to_string()).await);
+    }
+    // Sent at once, so that a store that groups writes has them in one transaction.
+    let writes = all.iter().enumerate().map(|(n, id)| {
+        let fence = if n % 2 == 0 { fresh.clone() } else { stale.clone() };
+        h.call(Request::Write(Write { fence, ops: vec![settle(&[*id], &[])] }))
+    });
+    for (n, reply) in join_all(writes).await.into_iter().enumerate() {
+        let reply = reply.expect("write");
+        assert_eq!(matches!(reply, Reply::Committed), n % 2 == 0, "{n}: {reply:?}");
+        assert_eq!(matches!(reply, Reply::Fenced), n % 2 == 1, "{n}: {reply:?}");
+    }
+    let left: Vec<_> = all.iter().copied().skip(1).step_by(2).collect();
+    assert_eq!(h.waiting_ids().await, left);
+}
