@@ -1,11 +1,29 @@
 //! `search.index`: the step that writes a run's document into a sink; a `null` document deletes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use honeyflow_step::{Batch, Outcome, Step};
+use honeyflow_workflow::{Checkpoint, Kind, Role, Setting, SettingValue};
 
 use crate::{Sink, Write};
+
+/// The entry of the catalogue.
+pub fn kind() -> Kind {
+    Kind {
+        name: "search.index",
+        settings: &[Setting {
+            name: "into",
+            required: true,
+            value: SettingValue::Text,
+            doc: "the sink that is written; a `null` document deletes",
+        }],
+        role: Role::Sink,
+        checkpoint: Checkpoint::Never,
+        batch_max: 500,
+        timeout: Duration::from_secs(60),
+    }
+}
 
 pub struct IndexStep {
     sink: Arc<dyn Sink>,

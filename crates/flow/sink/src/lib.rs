@@ -55,15 +55,14 @@ pub struct Hit {
 /// Where a listing goes on; opaque, in the sink's own order.
 pub type Cursor = String;
 
+/// Part of a listing, and where it goes on; none = this was the end.
+pub type Page = (Vec<Hit>, Option<Cursor>);
+
 pub trait Sink: Send + Sync {
     /// One outcome per write, once they are durable.
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'static, Vec<Outcome>>;
     fn stat(&self, keys: Vec<Key>) -> BoxFuture<'static, Result<Vec<Option<Stat>>, Failure>>;
-    fn list(
-        &self,
-        after: Option<Cursor>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<(Vec<Hit>, Option<Cursor>), Failure>>;
+    fn list(&self, after: Option<Cursor>, limit: u32) -> BoxFuture<'static, Result<Page, Failure>>;
     /// `query` in the sink's own query language; empty matches everything.
     fn search(&self, query: String, limit: u32) -> BoxFuture<'static, Result<Vec<Hit>, Failure>>;
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>>;

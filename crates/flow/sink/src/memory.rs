@@ -10,7 +10,7 @@ use honeyflow_event::{Document, Key, Stamp, document, key::KEY_BYTES_MAX};
 use honeyflow_runtime::Failure;
 use serde_json::Value;
 
-use crate::{Cursor, Hit, Outcome, Sink, Stat, Write};
+use crate::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
 
 /// Remembers every delete, so an older write never brings a document back.
 ///
@@ -90,11 +90,7 @@ impl Sink for MemorySink {
         Box::pin(ready(Ok(stats.collect())))
     }
 
-    fn list(
-        &self,
-        after: Option<Cursor>,
-        limit: u32,
-    ) -> BoxFuture<'static, Result<(Vec<Hit>, Option<Cursor>), Failure>> {
+    fn list(&self, after: Option<Cursor>, limit: u32) -> BoxFuture<'static, Result<Page, Failure>> {
         let limit = limit.max(1);
         let mut hits = self.hits(after.as_deref(), |_| true, limit.saturating_add(1));
         let more = hits.len() > limit as usize;

@@ -1,0 +1,81 @@
+//! Whether the set-up is sound (SE-38): who can reach the port, what survives a power cut, who may read and write the
+//! files. Each line of the report has a bad case, which becomes a warning.
+
+use std::path::Path;
+
+use honeyflow_workflow::Problem;
+
+use super::Examined;
+use crate::config::{Config, warning};
+
+pub struct Line {
+    pub what: &'static str,
+    pub found: String,
+}
+
+pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<Problem>) -> Vec<Line> {
+    let mut lines = vec![
+        Line { what: "bind", found: format!("{}, this machine only", config.node.listen) },
+        Line {
+            what: "TLS",
+            found: "none; needed only on other addresses, which are refused until tokens and TLS exist".into(),
+        },
+        Line { what: "roles", found: "whoever reaches the port is operator and door".into() },
+    ];
+    for source in examined {
+        let Some(database) = &source.database else { continue };
+        let path = format!("source.{}.url", source.source);
+        if let Ok(mode) = database.journal_mode().await {
+            lines.push(Line {
+                what: "durability",
+                found: format!("{}: journal {mode}, our commits with synchronous = FULL", source.source),
+            });
+            if mode != "wal" {
+                let message = format!(
+                    "the database's journal is `{mode}`: readers and the application's writers wait for each other"
+                );
+                problems.push(warning(
+                    path.as_str(),
+                    "no-wal",
+                    &message,
+                    "`honeyflow source install` switches to WAL after asking; it is remembered in the file",
+                ));
+            }
+        }
+        file_mode(&mut lines, &database.path, 0o002, "written by every user of this machine", &path, problems);
+    }
+    file_mode(
+        &mut lines,
+        &config.file,
+        0o022,
+        "changed by other users, who could name another database",
+        "node",
+        problems,
+    );
+    file_mode(
+        &mut lines,
+        &config.node.data,
+        0o007,
+        "read by every user of this machine, with all that is indexed",
+        "node.data",
+        problems,
+    );
+    lines
+}
+
+#[cfg(unix)]
+fn file_mode(lines: &mut Vec<Line>, file: &Path, refused: u32, why: &str, path: &str, problems: &mut Vec<Problem>) {
+    use std::os::unix::fs::PermissionsExt;
+    // what is not there yet is made with the right mode
+    let Ok(metadata) = std::fs::metadata(file) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    lines.push(Line { what: "files", found: format!("{} {mode:04o}", file.display()) });
+    if mode & refused != 0 {
+        let message = format!("{} (mode {mode:04o}) can be {why}", file.display());
+        let help = format!("chmod {:04o} {}", mode & !refused, file.display());
+        problems.push(warning(path, "file-mode", &message, &help));
+    }
+}
+
+#[cfg(not(unix))]
+fn file_mode(_: &mut Vec<Line>, _: &Path, _: u32, _: &str, _: &str, _: &mut Vec<Problem>) {}

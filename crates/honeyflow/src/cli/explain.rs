@@ -1,0 +1,194 @@
+//! `honeyflow explain`: all that is stored about one key: its events, failures, parked entries, the document as its
+//! statement reads it now, and what each sink holds of it.
+
+use std::sync::Arc;
+
+use honeyflow_event::{Event, Key, document};
+use honeyflow_runtime::Failure;
+use honeyflow_sink::Stat;
+use honeyflow_store::{
+    Admin, AdminReply, Load, Loaded, Reply, Request, Store,
+    admin::{ParkedFilter, ParkedRow},
+    misplaced,
+    write::Charged,
+};
+use serde_json::{Value, json};
+
+use super::{Context, Done, Fault, block_on, no_such, open, output::age, unexpected};
+use crate::{
+    config::{Config, EntityConfig},
+    escape,
+    registry::{self, Database, bind},
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The entity, as in [entity.NAME]
+    entity: String,
+    /// The key; parts of a composite key are joined by `|`
+    key: String,
+}
+
+const ROWS_MAX: u32 = 20;
+const LOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+
+struct Story {
+    row: Result<Option<Arc<Value>>, Failure>,
+    events: Vec<Event>,
+    failures: Vec<Charged>,
+    parked: Vec<ParkedRow>,
+    paused: Vec<honeyflow_store::write::Pause>,
+    held: Vec<(String, Option<Stat>)>,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+    let config = context.config()?;
+    let names = || config.entities.iter().map(|entity| &*entity.name);
+    let entity = config.entity(&arguments.entity).ok_or_else(|| no_such("entity", &arguments.entity, names()))?;
+    let key: Key = arguments.key.as_str().into();
+    let story = block_on(tell(&config, entity, &key))??;
+    if context.output.is_json() {
+        context.output.object(&as_json(entity, &key, &story))?;
+    } else {
+        context.output.print(&escape::lines(&as_text(entity, &key, &story)))?;
+    }
+    Ok(Done::Well)
+}
+
+async fn tell(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story, Failure> {
+    let Some(source) = config.source(&entity.source) else {
+        return Err(Failure::fatal("unknown-source", format!("there is no [source.{}]", entity.source)));
+    };
+    let database = open(config, source).await?;
+    // rows that triggers wrote name the table, rows of the application may name the entity
+    let mut events = Vec::new();
+    let mut names = vec![entity.name.clone(), entity.table.as_str().into()];
+    names.dedup();
+    for name in names {
+        match database.admin(Admin::Events { entity: name, key: key.clone(), limit: ROWS_MAX }).await? {
+            AdminReply::Events(found) => events.extend(found),
+            other => return Err(unexpected(&other)),
+        }
+    }
+    let filter = ParkedFilter { entity: Some(entity.name.clone()), key: Some(key.clone()), ..ParkedFilter::default() };
+    let parked = match database.admin(Admin::Parked { filter, after: 0, limit: ROWS_MAX }).await? {
+        AdminReply::Parked(rows) => rows,
+        other => return Err(unexpected(&other)),
+    };
+    let failures = match database.admin(Admin::Failures { limit: 10_000 }).await? {
+        AdminReply::Failures(all) => {
+            all.into_iter().filter(|charged| charged.run.entity == entity.name && charged.run.key == *key).collect()
+        }
+        other => return Err(unexpected(&other)),
+    };
+    let paused = match database.admin(Admin::Paused).await? {
+        AdminReply::Paused(paused) => paused,
+        other => return Err(unexpected(&other)),
+    };
+    let row = load(&database, entity, key).await;
+    let mut held = Vec::new();
+    for sink in config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&entity.name)) {
+        let stat = match registry::reading_sink(sink, &config.node)? {
+            Some(index) => index.stat(vec![key.clone()]).await?.into_iter().next().flatten(),
+            None => None,
+        };
+        held.push((sink.name.to_string(), stat));
+    }
+    Ok(Story { row, events, failures, parked, paused, held })
+}
+
+async fn load(database: &Database, entity: &EntityConfig, key: &Key) -> Result<Option<Arc<Value>>, Failure> {
+    let (bound, problems) = bind(database, &[entity]).await;
+    let Some(bound) = bound.into_iter().next() else {
+        let why = problems.first().map_or_else(String::new, |problem| problem.message.clone());
+        return Err(Failure::fatal("bad-statement", why));
+    };
+    let load = Load { statement: bound.document, keys: vec![key.clone()], expand: None, timeout: LOAD_TIMEOUT };
+    match database.store.call(Request::Load(load)).await? {
+        Reply::Loaded(loaded) => match loaded.into_iter().next() {
+            Some(Loaded::Document(document)) => Ok(document),
+            Some(Loaded::Rejected(failure)) => Err(failure),
+            None => Ok(None),
+        },
+        other => Err(misplaced(&other)),
+    }
+}
+
+/// What the document of now and what a sink holds have to do with each other.
+fn verdict(row: &Result<Option<Arc<Value>>, Failure>, stat: Option<&Stat>) -> &'static str {
+    match (row, stat) {
+        (Err(_), _) => "cannot be compared",
+        (Ok(None), None) => "absent, as is the row",
+        (Ok(None), Some(_)) => "still there, though the row is gone",
+        (Ok(Some(_)), None) => "absent",
+        // transforms between load and sink may change it: then the hashes differ and nothing is wrong
+        (Ok(Some(row)), Some(stat)) if document::hash(row) == stat.hash => "equal to the row",
+        (Ok(Some(_)), Some(_)) => "other than the row as loaded",
+    }
+}
+
+fn as_json(entity: &EntityConfig, key: &Key, story: &Story) -> Value {
+    let events = story.events.iter().map(|event| {
+        json!({ "id": event.id, "kind": event.kind, "priority": event.priority, "workflow": event.workflow.as_deref(), "created_ms": event.created_ms })
+    });
+    let failures = story.failures.iter().map(|charged| {
+        json!({ "workflow": &*charged.run.workflow, "step": &*charged.step, "attempts": charged.attempts,
+                "due_in_ms": u64::try_from(charged.due_in.as_millis()).unwrap_or(u64::MAX), "failure": charged.failure })
+    });
+    let held = story.held.iter().map(|(sink, stat)| {
+        json!({ "sink": sink, "version": stat.as_ref().map(|stat| stat.stamp), "verdict": verdict(&story.row, stat.as_ref()) })
+    });
+    json!({
+        "entity": &*entity.name,
+        "key": &**key,
+        "document": story.row.as_ref().ok().and_then(|row| row.as_deref().cloned()),
+        "error": story.row.as_ref().err(),
+        "events": events.collect::<Vec<_>>(),
+        "failures": failures.collect::<Vec<_>>(),
+        "parked": story.parked,
+        "paused": story.paused,
+        "sinks": held.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
+    let mut lines = vec![format!("{} {key}", entity.name)];
+    match &story.row {
+        Ok(Some(row)) => lines.push(format!("document  {row}")),
+        Ok(None) => lines.push("document  none: there is no such row, or its condition leaves it out".into()),
+        Err(failure) => lines.push(format!("document  {} ({})", failure.message, failure.code)),
+    }
+    if story.events.is_empty() {
+        lines.push("events    none waiting".into());
+    }
+    for event in &story.events {
+        let workflow =
+            event.workflow.as_deref().map_or_else(String::new, |workflow| format!(", for workflow {workflow} alone"));
+        lines.push(format!("event     {} of priority {}{workflow}", event.id, event.priority));
+    }
+    for charged in &story.failures {
+        lines.push(format!(
+            "failing   {}.{}: {} ({}), {} tries so far, next in {}",
+            charged.run.workflow,
+            charged.step,
+            charged.failure.message,
+            charged.failure.code,
+            charged.attempts,
+            age(u64::try_from(charged.due_in.as_millis()).unwrap_or(u64::MAX))
+        ));
+    }
+    for parked in &story.parked {
+        lines.push(format!(
+            "parked    {}: {} ({}), step {}; honeyflow parked retry {}",
+            parked.id, parked.message, parked.code, parked.step, parked.id
+        ));
+    }
+    for pause in &story.paused {
+        lines.push(format!("paused    {} {}: {}", pause.noun, pause.name, pause.why));
+    }
+    for (sink, stat) in &story.held {
+        let version = stat.as_ref().map_or_else(String::new, |stat| format!("version {}, ", stat.stamp));
+        lines.push(format!("sink      {sink}: {version}{}", verdict(&story.row, stat.as_ref())));
+    }
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,211 @@
+//! What the parts of the file say about each other: names that must exist, names that must not collide, things that
+//! nothing uses.
+//!
+//! Names are looked up in the tree rather than among what could be read: a section with a mistake in it still exists,
+//! and one mistake makes one message.
+
+use honeyflow_event::Name;
+use honeyflow_workflow::{Definition, Exclusion, Problem, Severity, problem::nearest};
+
+use super::{EntityConfig, SinkConfig, sinks_of, tree::Node};
+
+pub fn check(
+    tree: &Node,
+    entities: &[EntityConfig],
+    sinks: &[SinkConfig],
+    workflows: &[Definition],
+    problems: &mut Vec<Problem>,
+) {
+    for entity in entities {
+        let path = format!("entity.{}.source", entity.name);
+        exists(tree, "source", &entity.source, path, problems);
+    }
+    for workflow in workflows {
+        check_workflow(tree, workflow, entities, problems);
+    }
+    check_entity_names(entities, problems);
+    check_same_target(workflows, problems);
+    check_same_index(sinks, problems);
+    warn_of_limits(tree, problems);
+    warn_of_unused(tree, entities, workflows, problems);
+}
+
+fn names<'a>(tree: &'a Node, section: &str) -> impl Iterator<Item = &'a str> {
+    tree.get(section).and_then(Node::table).into_iter().flatten().map(|(name, _)| name.as_str())
+}
+
+/// Whether `[section.name]` stands in the file; reports it if not.
+fn exists(tree: &Node, section: &str, name: &str, path: String, problems: &mut Vec<Problem>) -> bool {
+    if names(tree, section).any(|known| known == name) {
+        return true;
+    }
+    let code = match section {
+        "source" => "unknown-source",
+        "entity" => "unknown-entity",
+        "sink" => "unknown-sink",
+        _ => "unknown-limit",
+    };
+    let problem = Problem::error(path, code, format!("there is no [{section}.{name}]"));
+    let known = || names(tree, section);
+    problems.push(match nearest(name, known()) {
+        Some(word) => problem.help(format!("did you mean `{word}`?")),
+        None if known().next().is_none() => problem.help(format!("add a section [{section}.{name}]")),
+        None => {
+            problem.help(format!("there is {}", known().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")))
+        }
+    });
+    false
+}
+
+fn check_workflow(tree: &Node, workflow: &Definition, entities: &[EntityConfig], problems: &mut Vec<Problem>) {
+    let path = format!("workflow.{}", workflow.name);
+    for (n, on) in workflow.on.iter().enumerate() {
+        let known = exists(tree, "source", &on.source, format!("{path}.on[{n}].source"), problems);
+        let at = format!("{path}.on[{n}].entity");
+        if !exists(tree, "entity", &on.entity, at.clone(), problems) || !known {
+            continue;
+        }
+        if let Some(entity) = entities.iter().find(|entity| entity.name == on.entity && entity.source != on.source)
+            && names(tree, "source").any(|source| *source == *entity.source)
+        {
+            let message =
+                format!("the entity `{}` belongs to the source `{}`, not to `{}`", on.entity, entity.source, on.source);
+            problems.push(Problem::error(at, "other-source", message).help(format!("source = \"{}\"", entity.source)));
+        }
+    }
+    for (step, into) in sinks_of(workflow) {
+        exists(tree, "sink", into, format!("{path}.step.{step}.into"), problems);
+    }
+    for step in &workflow.steps {
+        if let Some(limit) = &step.limit {
+            exists(tree, "limit", limit, format!("{path}.step.{}.limit", step.name), problems);
+        }
+    }
+}
+
+/// An event may name a table or an entity; one word must not mean two things.
+fn check_entity_names(entities: &[EntityConfig], problems: &mut Vec<Problem>) {
+    for entity in entities {
+        let clash = entities.iter().filter(|other| other.source == entity.source).find(|other| {
+            let tables = std::iter::once(&other.table).chain(other.edges.iter().map(|edge| &edge.table));
+            let named_alike = tables.into_iter().any(|table| table.eq_ignore_ascii_case(&entity.name));
+            named_alike && !entity.table.eq_ignore_ascii_case(&entity.name)
+        });
+        if let Some(other) = clash {
+            let message = format!(
+                "the entity `{}` is made of the table `{}`, but bears the name of another captured table (of the entity `{}`)",
+                entity.name, entity.table, other.name
+            );
+            let help = format!("an event for `{}` could mean both: give the entity another name", entity.name);
+            problems.push(Problem::error(format!("entity.{}", entity.name), "ambiguous-name", message).help(help));
+        }
+    }
+}
+
+/// Two workflows that write one sink: keys of two entities would overlap, and two runs of one key would race.
+fn check_same_target(workflows: &[Definition], problems: &mut Vec<Problem>) {
+    struct Writer<'a> {
+        workflow: &'a Definition,
+        step: &'a Name,
+        into: &'a str,
+    }
+    let writers: Vec<Writer<'_>> = workflows
+        .iter()
+        .flat_map(|workflow| sinks_of(workflow).map(move |(step, into)| Writer { workflow, step, into }))
+        .collect();
+    for (n, writer) in writers.iter().enumerate() {
+        let path = format!("workflow.{}.step.{}.into", writer.workflow.name, writer.step);
+        if entities_of(writer.workflow).len() > 1 {
+            let message = format!(
+                "documents of several entities would share the sink `{}`, and their keys may be equal",
+                writer.into
+            );
+            problems.push(Problem::error(path, "same-target", message).help("a workflow and a sink for each entity"));
+            continue;
+        }
+        for earlier in writers[..n]
+            .iter()
+            .filter(|earlier| earlier.into == writer.into && earlier.workflow.name != writer.workflow.name)
+        {
+            let place = format!("`{}` of [workflow.{}]", earlier.step, earlier.workflow.name);
+            if entities_of(earlier.workflow) != entities_of(writer.workflow) {
+                let message = format!(
+                    "{place} writes documents of another entity into `{}`, and their keys may be equal",
+                    writer.into
+                );
+                problems.push(Problem::error(&*path, "same-target", message).help("a sink for each entity"));
+            } else if [earlier, writer].iter().any(|one| one.workflow.exclusion != Exclusion::Key) {
+                let message =
+                    format!("{place} also writes `{}`, and runs of both may be open for one key at once", writer.into);
+                problems.push(
+                    Problem::error(&*path, "same-target", message)
+                        .help("exclusion = \"key\" in both workflows, or a sink for each"),
+                );
+            }
+        }
+    }
+}
+
+fn entities_of(workflow: &Definition) -> Vec<&Name> {
+    let mut names: Vec<&Name> = workflow.on.iter().map(|on| &on.entity).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// One writer per index.
+fn check_same_index(sinks: &[SinkConfig], problems: &mut Vec<Problem>) {
+    for (n, sink) in sinks.iter().enumerate() {
+        if let Some(other) = sinks[..n].iter().find(|other| other.url == sink.url) {
+            let message = format!("[sink.{}] has the same address: an index has one writer", other.name);
+            problems.push(
+                Problem::error(format!("sink.{}.url", sink.name), "same-target", message)
+                    .help("give each sink an index of its own"),
+            );
+        }
+    }
+}
+
+fn warn_of_limits(tree: &Node, problems: &mut Vec<Problem>) {
+    for name in names(tree, "limit") {
+        problems.push(warning(
+            format!("limit.{name}"),
+            "not-enforced",
+            "limits are read and checked, but this version does not enforce them yet",
+            "until then, steps run as fast as their targets answer",
+        ));
+    }
+}
+
+fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
+    // a name that is written wrongly is reported where it stands, not also as the one that nothing uses
+    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        return;
+    }
+    for name in names(tree, "entity") {
+        if !workflows.iter().any(|workflow| workflow.on.iter().any(|on| &*on.entity == name)) {
+            let help = format!("[workflow.{name}] with on = [{{ source = \"…\", entity = \"{name}\" }}]");
+            problems.push(warning(format!("entity.{name}"), "unused", "no workflow begins with this entity", &help));
+        }
+    }
+    for name in names(tree, "sink") {
+        if !workflows.iter().any(|workflow| sinks_of(workflow).any(|(_, into)| into == name)) {
+            let help = format!("step.index = {{ use = \"search.index\", needs = [\"load\"], into = \"{name}\" }}");
+            problems.push(warning(format!("sink.{name}"), "unused", "no step writes into this sink", &help));
+        }
+    }
+    for name in names(tree, "source") {
+        if !entities.iter().any(|entity| &*entity.source == name) {
+            problems.push(warning(
+                format!("source.{name}"),
+                "unused",
+                "no entity belongs to this source",
+                "add an [entity.NAME] with this source",
+            ));
+        }
+    }
+}
+
+pub fn warning(path: impl Into<String>, code: &'static str, message: &str, help: &str) -> Problem {
+    Problem { severity: Severity::Warning, ..Problem::error(path, code, message).help(help) }
+}

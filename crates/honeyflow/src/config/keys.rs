@@ -1,0 +1,295 @@
+//! Every key of the configuration file: its name, what it holds, its default, what it is for.
+//!
+//! One table feeds reading, the messages about unknown keys, the defaults and `docs/reference/configuration.md`; a
+//! default stands here as it would be written in the file and is read by the same code.
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    Text,
+    /// SQL with `$keys`.
+    Statement,
+    /// A folder or file, relative to the configuration file.
+    Path,
+    /// `127.0.0.1:7171`
+    Address,
+    /// `scheme:rest`, `env:NAME` or `file:path`.
+    Url,
+    /// `"5s"`
+    Duration,
+    /// `"8MiB"`
+    Bytes,
+    /// `"500/s"`
+    Rate,
+    /// A whole number within these bounds.
+    Count(u64, u64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    Texts,
+    /// Names and types of an index's fields.
+    Fields,
+    /// A list of tables with these keys.
+    Tables(&'static [Key]),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Presence {
+    Required,
+    /// As it would be written.
+    Default(&'static str),
+    /// May be left out; this is what happens then.
+    Optional(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub presence: Presence,
+    pub doc: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    pub name: &'static str,
+    /// `[source.NAME]` rather than `[node]`.
+    pub named: bool,
+    pub doc: &'static str,
+    /// Empty for `workflow`: its keys are those of the workflow's definition.
+    pub keys: &'static [Key],
+}
+
+const fn required(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, shape, presence: Presence::Required, doc }
+}
+
+const fn default(name: &'static str, shape: Shape, written: &'static str, doc: &'static str) -> Key {
+    Key { name, shape, presence: Presence::Default(written), doc }
+}
+
+const fn optional(name: &'static str, shape: Shape, otherwise: &'static str, doc: &'static str) -> Key {
+    Key { name, shape, presence: Presence::Optional(otherwise), doc }
+}
+
+pub const NODE: &[Key] = &[
+    default(
+        "data",
+        Shape::Path,
+        "data",
+        "Folder of the node: indexes, `node.json` (address, process, incarnation), locks.",
+    ),
+    default(
+        "listen",
+        Shape::Address,
+        "127.0.0.1:7171",
+        "Address of the dashboard and the API. Only loopback addresses, until access tokens and TLS exist.",
+    ),
+    optional("name", Shape::Text, "the machine's name", "What the node is called in lists."),
+    default(
+        "drain",
+        Shape::Duration,
+        "5s",
+        "How long runs may finish when the node is told to stop. What is left stays in the outbox.",
+    ),
+];
+
+pub const ENGINE: &[Key] = &[
+    default(
+        "max-runs",
+        Shape::Count(1, 1_000_000),
+        "20000",
+        "Runs in memory, in any state. Above it sources are not polled.",
+    ),
+    default("rows-max", Shape::Count(1, 10_000_000), "50000", "Outbox rows known to the node, waiting or in work."),
+    default(
+        "rows-per-key-max",
+        Shape::Count(1, 100_000),
+        "256",
+        "Rows remembered for one key; with more, the key is passed over until its run ends.",
+    ),
+    default("poll-rows", Shape::Count(1, 100_000), "4000", "Rows read by one poll, at most."),
+    default("poll-idle", Shape::Duration, "100ms", "Pause between polls of a source that has been quiet for a while."),
+    default(
+        "parked-per-minute-max",
+        Shape::Count(1, 1_000_000),
+        "100",
+        "A workflow that would park more is held instead, and probed with one key at a time.",
+    ),
+    default(
+        "fan-out-page",
+        Shape::Count(1, 100_000),
+        "1000",
+        "Documents reached by one change are stored page by page, so many at a time.",
+    ),
+    default(
+        "fan-out-pending-max",
+        Shape::Count(1, 10_000_000),
+        "50000",
+        "While so many rows of fan-outs wait, no further page is stored.",
+    ),
+];
+
+pub const SOURCE: &[Key] = &[
+    required(
+        "url",
+        Shape::Url,
+        "The database: `sqlite:path`; or where its address is kept: `env:NAME`, `file:path`. A password is never written here.",
+    ),
+    default("payload-max", Shape::Bytes, "1MiB", "A row with a larger payload is parked inside the database, unread."),
+];
+
+pub const ENTITY: &[Key] = &[
+    required("source", Shape::Text, "The source whose database holds the table."),
+    optional("table", Shape::Text, "the entity's name", "The table. Its changes are captured by triggers."),
+    required("key", Shape::Texts, "The columns that name a row, in order."),
+    default(
+        "columns",
+        Shape::Texts,
+        "[\"*\"]",
+        "Columns whose change matters. A change of others makes no event; `[\"*\"]` is all.",
+    ),
+    default("json", Shape::Texts, "[]", "Result columns of the document that hold JSON text."),
+    required(
+        "document",
+        Shape::Statement,
+        "The statement that reads documents, for many keys at once: `$keys` stands for the row set of the keys, in \
+         `where id in $keys` or `join $keys k on …`. The result has the key columns under their names; every other column is a field.",
+    ),
+    default("priority", Shape::Count(0, 9), "4", "Of its events: 0 first … 9 last. Fan-out has 7, reindex 8."),
+    default(
+        "untracked",
+        Shape::Texts,
+        "[]",
+        "Tables that the document reads although their changes need not reach it.",
+    ),
+    optional(
+        "edge",
+        Shape::Tables(EDGE),
+        "no other table's change touches the document",
+        "The ways back from other tables to the documents that use them: `[[entity.NAME.edge]]`.",
+    ),
+];
+
+pub const EDGE: &[Key] = &[
+    required("table", Shape::Text, "The table that documents also read."),
+    default("columns", Shape::Texts, "[\"*\"]", "Its columns that documents use."),
+    optional(
+        "to",
+        Shape::Statement,
+        "`key` is given instead",
+        "One of `to` and `key` is needed. From keys of this table (`$keys`) to keys of the entity.",
+    ),
+    optional(
+        "key",
+        Shape::Texts,
+        "`to` is given instead",
+        "Columns of this table that are themselves the entity's key; old and new values are captured.",
+    ),
+    default(
+        "fan-out",
+        Shape::Word(&["all", "shallow", "none"]),
+        "all",
+        "`all`; `shallow`: only when the row comes, goes or is linked elsewhere; `none`.",
+    ),
+];
+
+pub const SINK: &[Key] = &[
+    required("url", Shape::Url, "`tantivy:NAME`: an index of that name under the node's data folder."),
+    default(
+        "field",
+        Shape::Fields,
+        "{}",
+        "Type of each field that is searched: `title = \"text\"` or `title = { type = \"text\", language = \"en\" }`. \
+         Other fields of a document are kept and shown, not searched.",
+    ),
+    default("commit-interval", Shape::Duration, "100ms", "How long writes may wait to be committed together."),
+];
+
+pub const LIMIT: &[Key] = &[required("rate", Shape::Rate, "So many per time, over all nodes: `500/s`, `1000/m`.")];
+
+pub const SECTIONS: &[Section] = &[
+    Section { name: "node", named: false, doc: "This process.", keys: NODE },
+    Section {
+        name: "engine",
+        named: false,
+        doc: "Bounds of what is worked on at once. Every queue has one.",
+        keys: ENGINE,
+    },
+    Section { name: "source", named: true, doc: "Where events come from: the outbox in a SQL database.", keys: SOURCE },
+    Section {
+        name: "entity",
+        named: true,
+        doc: "What changes in the database, and the document that is made of it.",
+        keys: ENTITY,
+    },
+    Section {
+        name: "sink",
+        named: true,
+        doc: "Where documents go. Writes carry versions; older ones are refused.",
+        keys: SINK,
+    },
+    Section { name: "workflow", named: true, doc: "What is done when an entity changes: a graph of steps.", keys: &[] },
+    Section {
+        name: "limit",
+        named: true,
+        doc: "Rates that steps refer to by name. Read and checked, but not yet enforced.",
+        keys: LIMIT,
+    },
+];
+
+/// Keys of `[workflow.NAME]`; read by the workflow itself, told here for people.
+pub const WORKFLOW: &[(&str, &str, &str)] = &[
+    ("on", "list of `{ source, entity, when }`", "Which events begin a run; `when` is an expression over `$event`."),
+    ("step", "table of steps", "`step.NAME = { use = \"…\", … }`: the graph."),
+    (
+        "exclusion",
+        "`key`, `workflow` or `none`",
+        "Which runs of one key may not be open together. `key`, or `workflow` where a step sleeps or waits.",
+    ),
+    (
+        "order",
+        "`latest`, `strict` or `none`",
+        "`latest`: changes of one key merge; `strict`: one by one, as they came.",
+    ),
+    ("priority", "0 … 9", "Of its runs at dispatch; default: that of the event."),
+    ("deadline", "duration", "A run that takes longer fails. None by default."),
+    ("on-failure", "`finish` or `stop`", "Whether branches that do not depend on a failed step go on."),
+    ("unmatched", "`ack` or `park`", "What becomes of an event that no `when` lets in."),
+    ("history", "`none`, `failed`, `sample` or `all`", "Which ended runs are kept to be looked at."),
+];
+
+/// Keys that every step has.
+pub const STEP: &[(&str, &str, &str)] = &[
+    ("use", "kind of step", "Required; the kinds are listed below."),
+    (
+        "needs",
+        "list of steps",
+        "Steps that come before: names, or `{ step, on }` with `on` = `success`, `done` or `failure`.",
+    ),
+    (
+        "trigger",
+        "word",
+        "`all-success` (default), `none-failed`, `one-success`, `all-done`, `one-failed`, `all-failed`.",
+    ),
+    ("when", "expression", "False or null: the step is skipped."),
+    ("else", "`delete` or `keep`", "What a sink does when its `when` is false."),
+    ("optional", "true or false", "Its failure does not fail the run."),
+    ("forgives", "true or false", "Its success forgives the failure of the steps it needs."),
+    ("for-each", "expression", "A list: one instance of the step for each element, `$item` and `$index`."),
+    ("parallel", "number", "Instances at once (64)."),
+    ("tolerate", "number", "Instances that may fail (0)."),
+    ("input", "expression", "What it works on; default: the output of what it needs, or the event."),
+    ("tries", "number", "Rejections until the run is parked (5)."),
+    ("backoff", "`{ base, cap }`", "Pause between tries while the target is down (`200ms` doubling to `60s`)."),
+    ("timeout", "duration", "Of one attempt; default by kind."),
+    ("give-up-after", "duration", "How long to retry a target that is down. Without end by default."),
+    ("batch", "number", "Runs in one batch; default by kind."),
+    ("limit", "name", "A `[limit.NAME]` that it is subject to."),
+    (
+        "checkpoint",
+        "`always` or `never`",
+        "Whether its output is stored, so that it is not computed again; default by kind.",
+    ),
+    ("on-missing", "`run` or `pass`", "Whether it runs although the row is gone."),
+    ("labels", "table", "What a worker must offer to be given the step."),
+];

@@ -1,0 +1,194 @@
+//! `honeyflow.toml`: what may stand in it, what it means, and what is wrong with it.
+//!
+//! text → [`tree`] (values with places) → [`read`] by the tables in [`keys`] → [`Config`]. Every problem is reported at
+//! once; a [`Config`] exists only where there is no error. Databases are not looked at here: `check` does that.
+
+mod cross;
+mod fields;
+pub mod keys;
+pub mod problems;
+mod read;
+pub mod reference;
+pub mod secret;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+pub mod units;
+mod values;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use honeyflow_event::{Name, Priority};
+use honeyflow_workflow::{Catalogue, Definition, Problem};
+
+pub use cross::warning;
+pub use fields::{Field, FieldType};
+pub use problems::Report;
+pub use read::name_of;
+pub use secret::Url;
+use tree::Node;
+
+/// What the file says, with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it was read from.
+    pub file: PathBuf,
+    pub node: NodeConfig,
+    pub engine: EngineConfig,
+    pub sources: Vec<SourceConfig>,
+    pub entities: Vec<EntityConfig>,
+    pub sinks: Vec<SinkConfig>,
+    pub workflows: Vec<Definition>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    pub data: PathBuf,
+    /// Always loopback, until there are tokens and TLS.
+    pub listen: SocketAddr,
+    pub name: Option<String>,
+    pub drain: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    pub max_runs: usize,
+    pub rows_max: usize,
+    pub rows_per_key_max: usize,
+    pub poll_rows_max: u32,
+    pub poll_idle: Duration,
+    pub parked_per_minute_max: u32,
+    pub fan_out_page: u32,
+    pub fan_out_pending_max: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct SourceConfig {
+    pub name: Name,
+    pub url: Url,
+    pub payload_bytes_max: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct EntityConfig {
+    pub name: Name,
+    pub source: Name,
+    pub table: String,
+    pub key: Vec<String>,
+    pub columns: Columns,
+    pub json: Vec<String>,
+    /// SQL with `$keys`, as written.
+    pub document: String,
+    pub priority: Priority,
+    pub untracked: Vec<String>,
+    pub edges: Vec<EdgeConfig>,
+}
+
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    pub table: String,
+    pub columns: Columns,
+    pub by: EdgeBy,
+    pub fan_out: FanOut,
+}
+
+pub use honeyflow_store::capture::Columns;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EdgeBy {
+    /// Columns of the edge's table that are the entity's key.
+    Key(Vec<String>),
+    /// SQL with `$keys`, as written.
+    Statement(String),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FanOut {
+    All,
+    Shallow,
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub struct SinkConfig {
+    pub name: Name,
+    pub url: Url,
+    pub fields: Vec<Field>,
+    pub commit_interval: Duration,
+}
+
+impl Config {
+    pub fn source(&self, name: &str) -> Option<&SourceConfig> {
+        self.sources.iter().find(|source| &*source.name == name)
+    }
+
+    pub fn entity(&self, name: &str) -> Option<&EntityConfig> {
+        self.entities.iter().find(|entity| &*entity.name == name)
+    }
+
+    pub fn sink(&self, name: &str) -> Option<&SinkConfig> {
+        self.sinks.iter().find(|sink| &*sink.name == name)
+    }
+
+    pub fn entities_of(&self, source: &str) -> impl Iterator<Item = &EntityConfig> {
+        self.entities.iter().filter(move |entity| &*entity.source == source)
+    }
+
+    /// Entities whose documents a sink holds.
+    pub fn entities_into(&self, sink: &str) -> Vec<Name> {
+        let mut names: Vec<Name> = self
+            .workflows
+            .iter()
+            .filter(|workflow| sinks_of(workflow).any(|(_, into)| into == sink))
+            .flat_map(|workflow| workflow.on.iter().map(|on| on.entity.clone()))
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The steps of a workflow that write into a sink, with the sink's name.
+pub fn sinks_of(workflow: &Definition) -> impl Iterator<Item = (&Name, &str)> {
+    workflow.steps.iter().filter_map(|step| Some((&step.name, step.settings.get("into")?.as_str()?)))
+}
+
+/// A file as read: its text, and what it says or what keeps it from saying anything.
+pub struct Loaded {
+    pub file: PathBuf,
+    pub text: String,
+    pub tree: Node,
+    /// Where there is no error among `problems`.
+    pub config: Option<Config>,
+    pub problems: Vec<Problem>,
+}
+
+impl Loaded {
+    /// The problems found so far and `more`, with their places.
+    pub fn report(&self, more: Vec<Problem>) -> Report {
+        let all = self.problems.iter().cloned().chain(more).collect();
+        Report::new(&self.file, &self.text, &self.tree, all)
+    }
+}
+
+/// Reads the file; the error is what there is to say if it is no TOML at all, or not to be had.
+pub fn load(file: &Path, kinds: &Catalogue) -> Result<Loaded, Report> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let help = match error.kind() {
+            std::io::ErrorKind::NotFound => "write one with `honeyflow init sqlite:PATH`, or name it with --config",
+            _ => "it must be a readable text file in UTF-8",
+        };
+        Report::unreadable(file, &format!("cannot be read: {error}"), help)
+    })?;
+    parse(file, text, kinds)
+}
+
+pub fn parse(file: &Path, text: String, kinds: &Catalogue) -> Result<Loaded, Report> {
+    let tree = tree::parse(&text).map_err(|broken| Report::broken(file, &text, broken))?;
+    let (config, problems) = read::read(file, &tree, kinds);
+    Ok(Loaded { file: file.to_owned(), text, tree, config, problems })
+}

@@ -1,0 +1,290 @@
+//! The tree as a [`Config`]. A part that cannot be read is left out and reported; reading goes on, so that everything
+//! that is wrong is said at once.
+
+use std::path::Path;
+
+use honeyflow_workflow::{Catalogue, Definition, Problem, Severity, problem::nearest};
+
+use super::{
+    Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig, Url,
+    cross, fields, keys,
+    keys::SECTIONS,
+    tree::Node,
+    units::Rate,
+    values::{Values, wrong_type},
+};
+
+pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    check_sections(tree, &mut problems);
+    let node = read_node(tree, folder, &mut problems);
+    let engine = read_engine(tree, &mut problems);
+    let sources =
+        named(tree, "source", &mut problems, |name, node, problems| read_source(name, node, folder, problems));
+    let entities = named(tree, "entity", &mut problems, read_entity);
+    let sinks = named(tree, "sink", &mut problems, |name, node, problems| read_sink(name, node, folder, problems));
+    // nothing enforces them yet, which is said; but they must be right
+    named(tree, "limit", &mut problems, read_limit);
+    let workflows =
+        named(tree, "workflow", &mut problems, |name, node, problems| read_workflow(name, node, kinds, problems));
+    cross::check(tree, &entities, &sinks, &workflows, &mut problems);
+    let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
+    let config = node.zip(engine).filter(|_| !failed).map(|(node, engine)| Config {
+        file: file.to_owned(),
+        node,
+        engine,
+        sources,
+        entities,
+        sinks,
+        workflows,
+    });
+    (config, problems)
+}
+
+fn check_sections(tree: &Node, problems: &mut Vec<Problem>) {
+    for (name, node) in tree.table().into_iter().flatten() {
+        if SECTIONS.iter().any(|section| section.name == name) {
+            continue;
+        }
+        let message = match node.table() {
+            Some(_) => format!("there is no section [{name}]"),
+            None => format!("`{name}` stands outside of any section"),
+        };
+        let words = || SECTIONS.iter().map(|section| section.name);
+        let help = nearest(name, words()).map_or_else(
+            || format!("the sections are {}", words().map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", ")),
+            |word| format!("did you mean [{word}]?"),
+        );
+        problems.push(Problem::error(name, "unknown-section", message).help(help));
+    }
+}
+
+/// The tables of `[section.NAME]`, each read; what is missing from the result has been reported.
+fn named<T>(
+    tree: &Node,
+    section: &str,
+    problems: &mut Vec<Problem>,
+    read: impl Fn(&str, &Node, &mut Vec<Problem>) -> Option<T>,
+) -> Vec<T> {
+    let Some(node) = tree.get(section) else { return Vec::new() };
+    let Some(entries) = node.table() else {
+        problems.push(wrong_type(section, "a table", node).help(format!("write [{section}.NAME]")));
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for (name, node) in entries {
+        let path = format!("{section}.{name}");
+        if node.table().is_none() {
+            // `[source]` with `url = …`: the name is missing
+            problems.push(
+                Problem::error(
+                    path,
+                    "missing-name",
+                    format!("[{section}] needs a name: `{name}` is a key of the {section}"),
+                )
+                .help(format!("write [{section}.NAME] and put `{name}` below it")),
+            );
+            continue;
+        }
+        if !is_name(name) {
+            let help = format!("lower-case letters, digits and `_`, a letter first: [{section}.{}]", name_of(name));
+            problems.push(
+                Problem::error(path, "bad-name", format!("`{name}` cannot be the name of a {section}")).help(help),
+            );
+        }
+        all.extend(read(name, node, problems));
+    }
+    all
+}
+
+const NAME_BYTES_MAX: usize = 63;
+
+/// Names appear in expressions, in tables and in file names.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// A name made of any text: `order line` → `order_line`.
+pub fn name_of(text: &str) -> String {
+    let mut name = String::new();
+    for character in text.chars().flat_map(char::to_lowercase) {
+        match character {
+            'ä' => name.push_str("ae"),
+            'ö' => name.push_str("oe"),
+            'ü' => name.push_str("ue"),
+            'ß' => name.push_str("ss"),
+            c if c.is_ascii_alphanumeric() => name.push(c),
+            _ if name.ends_with('_') || name.is_empty() => {}
+            _ => name.push('_'),
+        }
+    }
+    name.truncate(NAME_BYTES_MAX - 2);
+    let name = name.trim_end_matches('_');
+    if name.starts_with(|first: char| first.is_ascii_lowercase()) {
+        name.to_owned()
+    } else {
+        format!("t_{name}").trim_end_matches('_').to_owned()
+    }
+}
+
+fn read_node(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<NodeConfig> {
+    let values = Values::read(tree.get("node"), keys::NODE, "node", problems);
+    Some(NodeConfig {
+        data: folder.join(values.text("data")?),
+        listen: values.address("listen")?,
+        name: values.text("name"),
+        drain: values.duration("drain")?,
+    })
+}
+
+fn read_engine(tree: &Node, problems: &mut Vec<Problem>) -> Option<EngineConfig> {
+    let values = Values::read(tree.get("engine"), keys::ENGINE, "engine", problems);
+    Some(EngineConfig {
+        max_runs: number(values.count("max-runs")?),
+        rows_max: number(values.count("rows-max")?),
+        rows_per_key_max: number(values.count("rows-per-key-max")?),
+        poll_rows_max: number(values.count("poll-rows")?),
+        poll_idle: values.duration("poll-idle")?,
+        parked_per_minute_max: number(values.count("parked-per-minute-max")?),
+        fan_out_page: number(values.count("fan-out-page")?),
+        fan_out_pending_max: number(values.count("fan-out-pending-max")?),
+    })
+}
+
+/// The bounds in the table of keys keep it within any type that is asked for here.
+fn number<T: TryFrom<u64>>(count: u64) -> T {
+    T::try_from(count).unwrap_or_else(|_| panic!("the bounds of the key let {count} through"))
+}
+
+fn read_source(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<SourceConfig> {
+    let values = Values::read(Some(node), keys::SOURCE, &format!("source.{name}"), problems);
+    let url = Url::read(&values.text("url")?, folder);
+    check_scheme(&url, "source", &["sqlite"], &values.at("url"), problems);
+    Some(SourceConfig { name: name.into(), url, payload_bytes_max: values.count("payload-max")? })
+}
+
+fn check_scheme(url: &Url, noun: &str, known: &[&'static str], path: &str, problems: &mut Vec<Problem>) {
+    let Url::Written(text) = url else { return };
+    let scheme = text.split(':').next().unwrap_or_default();
+    if known.contains(&scheme) {
+        return;
+    }
+    let problem = Problem::error(path, "unknown-url", format!("this build has no {noun} for `{scheme}:`"));
+    let all = known.iter().map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ");
+    problems.push(match nearest(scheme, known.iter().copied()) {
+        Some(word) => problem.help(format!("did you mean `{word}:`?")),
+        None => problem.help(format!("it has {all}")),
+    });
+}
+
+fn read_entity(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<EntityConfig> {
+    let values = Values::read(Some(node), keys::ENTITY, &format!("entity.{name}"), problems);
+    let edges = read_edges(&values, problems);
+    let key = values.texts("key");
+    if key.as_ref().is_some_and(Vec::is_empty) {
+        problems.push(Problem::error(values.at("key"), "empty", "a key has at least one column"));
+    }
+    let document = values.text("document");
+    if let Some(document) = &document {
+        check_keys(document, values.at("document"), "where id in $keys", problems);
+    }
+    Some(EntityConfig {
+        name: name.into(),
+        source: values.text("source")?.into(),
+        table: values.text("table").unwrap_or_else(|| name.to_owned()),
+        key: key?,
+        columns: columns(values.texts("columns")?),
+        json: values.texts("json")?,
+        document: document?,
+        priority: number(values.count("priority")?),
+        untracked: values.texts("untracked")?,
+        edges,
+    })
+}
+
+fn check_keys(statement: &str, path: String, example: &str, problems: &mut Vec<Problem>) {
+    let scan = honeyflow_store::keys::scan(statement);
+    if scan.places.is_empty() {
+        let message = "the statement does not ask for `$keys`: it would read the whole table for every batch";
+        let help = format!("`$keys` stands for the keys of the batch: … {example}");
+        problems.push(Problem::error(path, "no-keys", message).help(help));
+    } else if scan.more {
+        problems.push(
+            Problem::error(path, "two-statements", "more than one statement stands here")
+                .help("one, without `;` inside"),
+        );
+    }
+}
+
+fn columns(names: Vec<String>) -> Columns {
+    if names.iter().any(|name| name == "*") { Columns::All } else { Columns::Some(names) }
+}
+
+fn read_edges(values: &Values<'_>, problems: &mut Vec<Problem>) -> Vec<EdgeConfig> {
+    let nodes = values.node("edge").and_then(Node::list).unwrap_or_default();
+    let edges = nodes.iter().enumerate().filter_map(|(n, node)| {
+        let path = format!("{}[{n}]", values.at("edge"));
+        read_edge(&Values::read(Some(node), keys::EDGE, &path, problems), &path, problems)
+    });
+    edges.collect()
+}
+
+fn read_edge(values: &Values<'_>, path: &str, problems: &mut Vec<Problem>) -> Option<EdgeConfig> {
+    let given = |key| values.node(key).is_some();
+    let help = "`to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key";
+    if given("to") == given("key") {
+        let message = if given("to") { "an edge has `to` or `key`, not both" } else { "an edge needs `to` or `key`" };
+        problems.push(Problem::error(path, "bad-edge", message).help(help));
+        return None;
+    }
+    let by = match values.text("to") {
+        Some(to) => {
+            check_keys(&to, values.at("to"), "where author_id in $keys", problems);
+            EdgeBy::Statement(to)
+        }
+        None => EdgeBy::Key(values.texts("key")?),
+    };
+    let fan_out = match values.text("fan-out")?.as_str() {
+        "shallow" => FanOut::Shallow,
+        "none" => FanOut::None,
+        _ => FanOut::All,
+    };
+    Some(EdgeConfig { table: values.text("table")?, columns: columns(values.texts("columns")?), by, fan_out })
+}
+
+fn read_sink(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<SinkConfig> {
+    let path = format!("sink.{name}");
+    let values = Values::read(Some(node), keys::SINK, &path, problems);
+    let fields = fields::read(values.node("field"), &values.at("field"), problems);
+    let url = Url::read(&values.text("url")?, folder);
+    check_scheme(&url, "sink", &["tantivy"], &values.at("url"), problems);
+    if let Url::Written(text) = &url
+        && let Some(index) = text.strip_prefix("tantivy:")
+        && !is_index_name(index)
+    {
+        // the name becomes a folder: no way may lead out of the data folder
+        let problem = Problem::error(values.at("url"), "bad-url", format!("`{index}` cannot be the name of an index"));
+        problems
+            .push(problem.help("letters, digits, `_` and `-`; it lies under the node's data folder: tantivy:books"));
+    }
+    Some(SinkConfig { name: name.into(), url, fields, commit_interval: values.duration("commit-interval")? })
+}
+
+fn is_index_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+fn read_limit(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Rate> {
+    Values::read(Some(node), keys::LIMIT, &format!("limit.{name}"), problems).rate("rate")
+}
+
+fn read_workflow(name: &str, node: &Node, kinds: &Catalogue, problems: &mut Vec<Problem>) -> Option<Definition> {
+    let value = node.json();
+    problems.extend(honeyflow_workflow::check(name, &value, kinds));
+    honeyflow_workflow::read(name, &value, kinds).ok()
+}

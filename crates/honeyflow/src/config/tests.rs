@@ -1,0 +1,467 @@
+//! Golden texts: what a person sees for each kind of mistake, and what a right file means.
+
+use std::path::Path;
+
+use super::*;
+use crate::registry;
+
+/// A file without a mistake; tests break one thing in it.
+const GOOD: &str = r#"[source.shop]
+url = "sqlite:shop.db"
+
+[entity.book]
+source   = "shop"
+table    = "book"
+key      = ["id"]
+columns  = ["title", "publisher_id"]
+document = "select b.id, b.title, p.name as publisher from book b left join publisher p on p.id = b.publisher_id where b.id in $keys"
+
+[[entity.book.edge]]
+table   = "publisher"
+columns = ["name"]
+to      = "select id from book where publisher_id in $keys"
+
+[sink.books]
+url   = "tantivy:books"
+field = { title = { type = "text", language = "en" }, publisher = "keyword" }
+
+[workflow.book]
+on = [{ source = "shop", entity = "book" }]
+step.load  = { use = "sql.load" }
+step.index = { use = "search.index", needs = ["load"], into = "books" }
+"#;
+
+fn loaded(text: &str) -> Loaded {
+    match parse(Path::new("honeyflow.toml"), text.to_owned(), &registry::kinds()) {
+        Ok(loaded) => loaded,
+        Err(report) => panic!("{}", report.text(false)),
+    }
+}
+
+/// All that is said about a file.
+fn said(text: &str) -> String {
+    match parse(Path::new("honeyflow.toml"), text.to_owned(), &registry::kinds()) {
+        Ok(loaded) => loaded.report(Vec::new()).text(false),
+        Err(report) => report.text(false),
+    }
+}
+
+/// What is said about the good file with one thing changed.
+fn broken(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    said(&GOOD.replace(from, to))
+}
+
+#[test]
+fn a_right_file_is_read_with_its_defaults() {
+    let config = loaded(GOOD).config.expect("no problems");
+    assert_eq!(said(GOOD), "");
+    assert_eq!(config.node.listen.to_string(), "127.0.0.1:7171");
+    assert_eq!(config.node.data, Path::new("data"));
+    assert_eq!(config.engine.max_runs, 20_000);
+    assert_eq!(config.sources[0].payload_bytes_max, 1 << 20);
+    let book = config.entity("book").unwrap();
+    assert_eq!((book.priority, &book.columns), (4, &Columns::Some(vec!["title".into(), "publisher_id".into()])));
+    assert_eq!(book.edges[0].by, EdgeBy::Statement("select id from book where publisher_id in $keys".into()));
+    assert_eq!(config.sinks[0].fields[1].language.as_deref(), Some("en"));
+    assert_eq!(config.entities_into("books"), ["book".into()]);
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let read =
+        parse(Path::new("/etc/honeyflow/shop.toml"), GOOD.to_owned(), &registry::kinds()).unwrap_or_else(|_| panic!());
+    assert_eq!(read.config.unwrap().node.data, Path::new("/etc/honeyflow/data"));
+}
+
+#[test]
+fn broken_toml_shows_the_place() {
+    insta::assert_snapshot!(broken(r#"url = "sqlite:shop.db""#, r#"url = sqlite:shop.db"#), @r#"
+    honeyflow.toml:2:7: error[bad-toml]: string values must be quoted, expected literal string
+       2 │ url = sqlite:shop.db
+         │       ^^^^^^^^^^^^^^
+    "#);
+    insta::assert_snapshot!(said("[source.shop\nurl = \"sqlite:shop.db\"\n"), @r#"
+    honeyflow.toml:1:13: error[bad-toml]: unclosed table, expected `]`
+       1 │ [source.shop
+         │             ^
+    "#);
+    insta::assert_snapshot!(said("[node]\ndata = \"a\"\ndata = \"b\"\n"), @r#"
+    honeyflow.toml:3:1: error[bad-toml]: duplicate key
+       3 │ data = "b"
+         │ ^^^^
+    "#);
+}
+
+#[test]
+fn wf_3_an_unknown_key_gets_the_nearest_right_word() {
+    insta::assert_snapshot!(broken("document =", "documnet ="), @r#"
+    honeyflow.toml:9:1: error[unknown-key]: [entity.book] has no key `documnet`
+       9 │ documnet = "select b.id, b.title, p.name as publisher from book b left join publisher p on p.id = b.publisher_id where b.id in $keys…
+         │ ^^^^^^^^
+         = help: did you mean `document`?
+    "#);
+    insta::assert_snapshot!(broken(r#"needs = ["load"]"#, r#"need = ["load"]"#), @r#"
+    honeyflow.toml:23:38: error[unknown-key]: there is no key `need` here
+      23 │ step.index = { use = "search.index", need = ["load"], into = "books" }
+         │                                      ^^^^
+         = help: did you mean `needs`?
+    "#);
+    insta::assert_snapshot!(broken("to      =", "toward  ="), @r#"
+    honeyflow.toml:11:1: error[bad-edge]: an edge needs `to` or `key`
+      11 │ [[entity.book.edge]]
+         │ ^^^^^^^^^^^^^^^^^^^^
+         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+
+    honeyflow.toml:14:1: error[unknown-key]: [[entity.book.edge]] has no key `toward`
+      14 │ toward  = "select id from book where publisher_id in $keys"
+         │ ^^^^^^
+         = help: its keys are `table`, `columns`, `to`, `key`, `fan-out`
+    "#);
+}
+
+#[test]
+fn an_unknown_section_gets_the_nearest_right_word() {
+    insta::assert_snapshot!(broken("[sink.books]", "[sinks.books]"), @r#"
+    honeyflow.toml:16:2: error[unknown-section]: there is no section [sinks]
+      16 │ [sinks.books]
+         │  ^^^^^
+         = help: did you mean [sink]?
+
+    honeyflow.toml:23:63: error[unknown-sink]: there is no [sink.books]
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
+         │                                                               ^^^^^^^
+         = help: add a section [sink.books]
+    "#);
+    insta::assert_snapshot!(said("[cluster]\nsize = 3\n"), @r#"
+    honeyflow.toml:1:2: error[unknown-section]: there is no section [cluster]
+       1 │ [cluster]
+         │  ^^^^^^^
+         = help: the sections are [node], [engine], [source], [entity], [sink], [workflow], [limit]
+    "#);
+    insta::assert_snapshot!(said("listen = \"127.0.0.1:80\"\n"), @r#"
+    honeyflow.toml:1:1: error[unknown-section]: `listen` stands outside of any section
+       1 │ listen = "127.0.0.1:80"
+         │ ^^^^^^
+         = help: the sections are [node], [engine], [source], [entity], [sink], [workflow], [limit]
+    "#);
+}
+
+#[test]
+fn a_wrong_type_says_what_is_expected() {
+    insta::assert_snapshot!(broken(r#"key      = ["id"]"#, r#"key      = "id""#), @r#"
+    honeyflow.toml:7:12: error[wrong-type]: `key` must be a list of texts, this is a text
+       7 │ key      = "id"
+         │            ^^^^
+         = help: write ["id"]
+    "#);
+    insta::assert_snapshot!(said("[engine]\nmax-runs = \"many\"\npoll-rows = 0\n"), @r#"
+    honeyflow.toml:2:12: error[wrong-type]: `max-runs` must be a whole number, this is a text
+       2 │ max-runs = "many"
+         │            ^^^^^^
+
+    honeyflow.toml:3:13: error[out-of-range]: `poll-rows` is from 1 to 100000, not 0
+       3 │ poll-rows = 0
+         │             ^
+    "#);
+    insta::assert_snapshot!(said("[source]\nurl = \"sqlite:shop.db\"\n"), @r#"
+    honeyflow.toml:2:1: error[missing-name]: [source] needs a name: `url` is a key of the source
+       2 │ url = "sqlite:shop.db"
+         │ ^^^
+         = help: write [source.NAME] and put `url` below it
+    "#);
+    insta::assert_snapshot!(broken("[[entity.book.edge]]", "[entity.book.edge]"), @r#"
+    honeyflow.toml:11:1: error[wrong-type]: `edge` must be a list of tables, this is a table
+      11 │ [entity.book.edge]
+         │ ^^^^^^^^^^^^^^^^^^
+         = help: write [[entity.book.edge]] with double brackets
+    "#);
+}
+
+#[test]
+fn a_bad_unit_shows_good_ones() {
+    insta::assert_snapshot!(said("[node]\ndrain = \"5 sec\"\n[limit.api]\nrate = \"500 per s\"\n"), @r#"
+    honeyflow.toml:2:9: error[bad-unit]: `5 sec` is not a duration
+       2 │ drain = "5 sec"
+         │         ^^^^^^^
+         = help: a whole number and a unit: `200ms`, `5s`, `10m`, `2h`, `1d`
+
+    honeyflow.toml:3:1: warning[not-enforced]: limits are read and checked, but this version does not enforce them yet
+       3 │ [limit.api]
+         │ ^^^^^^^^^^^
+         = help: until then, steps run as fast as their targets answer
+
+    honeyflow.toml:4:8: error[bad-unit]: `500 per s` is not a rate
+       4 │ rate = "500 per s"
+         │        ^^^^^^^^^^^
+         = help: a whole number per unit of time: `500/s`, `1000/m`, `20/h`
+    "#);
+    insta::assert_snapshot!(broken("sqlite:shop.db\"", "sqlite:shop.db\"\npayload-max = \"1MB\""), @r#"
+    honeyflow.toml:3:15: error[bad-unit]: `1MB` is not a size
+       3 │ payload-max = "1MB"
+         │               ^^^^^
+         = help: a whole number and a unit: `512B`, `64KiB`, `8MiB`, `1GiB`
+    "#);
+}
+
+#[test]
+fn wf_18_a_cycle_is_printed() {
+    insta::assert_snapshot!(broken(r#"{ use = "sql.load" }"#, r#"{ use = "sql.load", needs = ["index"] }"#), @r#"
+    honeyflow.toml:23:46: error[cycle]: these steps wait for each other: index → load → index
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
+         │                                              ^^^^^^^^
+    "#);
+}
+
+#[test]
+fn names_that_do_not_exist_get_the_nearest_one() {
+    insta::assert_snapshot!(broken(r#"into = "books""#, r#"into = "boks""#), @r#"
+    honeyflow.toml:23:63: error[unknown-sink]: there is no [sink.boks]
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "boks" }
+         │                                                               ^^^^^^
+         = help: did you mean `books`?
+    "#);
+    insta::assert_snapshot!(broken(r#"entity = "book" }"#, r#"entity = "novel" }"#), @r#"
+    honeyflow.toml:21:35: error[unknown-entity]: there is no [entity.novel]
+      21 │ on = [{ source = "shop", entity = "novel" }]
+         │                                   ^^^^^^^
+         = help: there is `book`
+    "#);
+    insta::assert_snapshot!(broken(r#"source   = "shop""#, r#"source   = "shpo""#), @r#"
+    honeyflow.toml:5:12: error[unknown-source]: there is no [source.shpo]
+       5 │ source   = "shpo"
+         │            ^^^^^^
+         = help: did you mean `shop`?
+    "#);
+    insta::assert_snapshot!(broken(r#"into = "books""#, r#"into = "books", limit = "api""#), @r#"
+    honeyflow.toml:23:80: error[unknown-limit]: there is no [limit.api]
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "books", limit = "api" }
+         │                                                                                ^^^^^
+         = help: add a section [limit.api]
+    "#);
+}
+
+#[test]
+fn a_statement_without_keys_is_refused() {
+    insta::assert_snapshot!(broken(" where b.id in $keys", ""), @r#"
+    honeyflow.toml:9:12: error[no-keys]: the statement does not ask for `$keys`: it would read the whole table for every batch
+       9 │ document = "select b.id, b.title, p.name as publisher from book b left join publisher p on p.id = b.publisher_id"
+         │            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+         = help: `$keys` stands for the keys of the batch: … where id in $keys
+    "#);
+    insta::assert_snapshot!(broken("where publisher_id in $keys", "-- where publisher_id in $keys"), @r#"
+    honeyflow.toml:14:11: error[no-keys]: the statement does not ask for `$keys`: it would read the whole table for every batch
+      14 │ to      = "select id from book -- where publisher_id in $keys"
+         │           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+         = help: `$keys` stands for the keys of the batch: … where author_id in $keys
+    "#);
+}
+
+#[test]
+fn se_20_a_secret_in_the_file_is_an_error_and_is_not_shown() {
+    let said = broken("sqlite:shop.db", "postgres://shop:canary@db/shop");
+    assert!(!said.contains("canary"));
+    insta::assert_snapshot!(said, @r#"
+    honeyflow.toml:2:7: error[secret-inline]: a password stands in the file
+       2 │ url = "***"
+         │       ^^^^^
+         = help: put the address into the environment or a file of its own, and name it: url = "env:DATABASE_URL" or url = "file:database-url"
+    "#);
+    let json = loaded(&GOOD.replace("tantivy:books", "https://u:canary@search:9200")).report(Vec::new()).json();
+    assert!(!json.to_string().contains("canary"));
+    // also where something else is wrong with the line
+    for with in ["url = postgres://shop:canary@db/shop", "ulr = \"postgres://shop:canary@db/shop\""] {
+        assert!(!broken("url = \"sqlite:shop.db\"", with).contains("canary"));
+    }
+}
+
+#[test]
+fn a_bad_name_shows_a_good_one() {
+    insta::assert_snapshot!(broken("[sink.books]", "[sink.Books-1]"), @r#"
+    honeyflow.toml:16:7: error[bad-name]: `Books-1` cannot be the name of a sink
+      16 │ [sink.Books-1]
+         │       ^^^^^^^
+         = help: lower-case letters, digits and `_`, a letter first: [sink.books_1]
+
+    honeyflow.toml:23:63: error[unknown-sink]: there is no [sink.books]
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
+         │                                                               ^^^^^^^
+         = help: there is `Books-1`
+    "#);
+    insta::assert_snapshot!(broken("step.index ", "step.\"in dex\" "), @r#"
+    honeyflow.toml:23:6: error[bad-name]: `in dex` cannot be the name of a step
+      23 │ step."in dex" = { use = "search.index", needs = ["load"], into = "books" }
+         │      ^^^^^^^^
+         = help: a name is a lowercase letter, then lowercase letters, digits and _
+    "#);
+}
+
+#[test]
+fn se_5_an_address_for_others_is_refused() {
+    insta::assert_snapshot!(said("[node]\nlisten = \"0.0.0.0:7171\"\n"), @r#"
+    honeyflow.toml:2:10: error[open-listen]: 0.0.0.0:7171 can be reached from other machines, and there are neither access tokens nor TLS yet
+       2 │ listen = "0.0.0.0:7171"
+         │          ^^^^^^^^^^^^^^
+         = help: listen = "127.0.0.1:7171", and a proxy that asks who it is in front of it
+    "#);
+    insta::assert_snapshot!(said("[node]\nlisten = \"7171\"\n"), @r#"
+    honeyflow.toml:2:10: error[bad-address]: `7171` is not an address with a port
+       2 │ listen = "7171"
+         │          ^^^^^^
+         = help: for example 127.0.0.1:7171
+    "#);
+    for mine in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"] {
+        assert_eq!(said(&format!("[node]\nlisten = {mine:?}\n")), "");
+    }
+}
+
+#[test]
+fn se_29_an_index_stays_in_its_folder() {
+    for bad in ["../books", "/etc", "a/b", "..", "", "a\\\\b", "ü", "a\\u0000"] {
+        assert!(broken("tantivy:books", &format!("tantivy:{bad}")).contains("error[bad-url]"), "{bad}");
+    }
+    insta::assert_snapshot!(broken("tantivy:books", "tantivy:../books"), @r#"
+    honeyflow.toml:17:9: error[bad-url]: `../books` cannot be the name of an index
+      17 │ url   = "tantivy:../books"
+         │         ^^^^^^^^^^^^^^^^^^
+         = help: letters, digits, `_` and `-`; it lies under the node's data folder: tantivy:books
+    "#);
+}
+
+#[test]
+fn an_edge_leads_somewhere_one_way() {
+    insta::assert_snapshot!(broken("to      = ", "key = [\"id\"]\nto      = "), @r#"
+    honeyflow.toml:11:1: error[bad-edge]: an edge has `to` or `key`, not both
+      11 │ [[entity.book.edge]]
+         │ ^^^^^^^^^^^^^^^^^^^^
+         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+    "#);
+    insta::assert_snapshot!(broken("to      = \"select id from book where publisher_id in $keys\"", ""), @r#"
+    honeyflow.toml:11:1: error[bad-edge]: an edge needs `to` or `key`
+      11 │ [[entity.book.edge]]
+         │ ^^^^^^^^^^^^^^^^^^^^
+         = help: `to` leads from keys of its table to keys of the entity by a statement; `key` names columns that are the entity's key
+    "#);
+    insta::assert_snapshot!(broken("to      = ", "fan-out = \"shalow\"\nto      = "), @r#"
+    honeyflow.toml:14:11: error[bad-value]: `fan-out` cannot be `shalow`
+      14 │ fan-out = "shalow"
+         │           ^^^^^^^^
+         = help: did you mean `shallow`? One of `all`, `shallow`, `none`
+    "#);
+}
+
+#[test]
+fn one_word_does_not_mean_a_table_and_another_entity() {
+    let clash = "[entity.publisher]\nsource = \"shop\"\ntable = \"firm\"\nkey = [\"id\"]\ndocument = \"select id from firm where id in $keys\"\n\n[sink.books]";
+    insta::assert_snapshot!(broken("[sink.books]", clash), @r#"
+    honeyflow.toml:16:1: error[ambiguous-name]: the entity `publisher` is made of the table `firm`, but bears the name of another captured table (of the entity `book`)
+      16 │ [entity.publisher]
+         │ ^^^^^^^^^^^^^^^^^^
+         = help: an event for `publisher` could mean both: give the entity another name
+    "#);
+}
+
+#[test]
+fn ob_35_two_entities_do_not_share_a_sink() {
+    let second = r#"
+[entity.author]
+source = "shop"
+key = ["id"]
+document = "select id, name from author where id in $keys"
+[workflow.author]
+on = [{ source = "shop", entity = "author" }]
+step.load  = { use = "sql.load" }
+step.index = { use = "search.index", needs = ["load"], into = "books" }
+"#;
+    insta::assert_snapshot!(said(&format!("{GOOD}{second}")), @r#"
+    honeyflow.toml:23:63: error[same-target]: `index` of [workflow.author] writes documents of another entity into `books`, and their keys may be equal
+      23 │ step.index = { use = "search.index", needs = ["load"], into = "books" }
+         │                                                               ^^^^^^^
+         = help: a sink for each entity
+    "#);
+}
+
+#[test]
+fn a_limit_is_read_and_said_not_to_hold_yet() {
+    insta::assert_snapshot!(said(&format!("{GOOD}[limit.api]\nrate = \"500/s\"\n")), @r#"
+    honeyflow.toml:24:1: warning[not-enforced]: limits are read and checked, but this version does not enforce them yet
+      24 │ [limit.api]
+         │ ^^^^^^^^^^^
+         = help: until then, steps run as fast as their targets answer
+    "#);
+}
+
+#[test]
+fn wf_17_everything_is_said_at_once_in_order_of_place() {
+    let report =
+        loaded("[node]\nlisten = \"0.0.0.0:1\"\ndta = \"x\"\n[sink.s]\nurl = \"nothing\"\n[workflow.w]\non = []\n")
+            .report(Vec::new());
+    let codes: Vec<String> = report
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| format!("{}:{}", entry["line"], entry["code"].as_str().unwrap()))
+        .collect();
+    assert_eq!(codes, ["2:open-listen", "3:unknown-key", "5:bad-url", "6:missing-key"]);
+}
+
+#[test]
+fn se_30_what_steers_a_terminal_is_escaped() {
+    let said = said("[node]\n\"a\\u001b[31m\" = \"\u{202e}\"\n[source.s]\nurl = \"env:X\" # \u{9b}2J\n");
+    assert!(!said.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{said:?}");
+}
+
+#[test]
+fn long_lines_are_shown_around_the_place() {
+    let text = format!("[entity.book]\n{}columns = 5, b = 1}}\n", format!("source = {{ a = {:?}, ", "x".repeat(400)));
+    insta::assert_snapshot!(said(&text), @r#"
+    honeyflow.toml:1:1: error[missing-key]: [entity.book] needs the key `key`
+       1 │ [entity.book]
+         │ ^^^^^^^^^^^^^
+         = help: The columns that name a row, in order
+
+    honeyflow.toml:1:1: error[missing-key]: [entity.book] needs the key `document`
+       1 │ [entity.book]
+         │ ^^^^^^^^^^^^^
+         = help: The statement that reads documents, for many keys at once: `$keys` stands for the row set of the keys, in `where id in $keys` or `join $keys k on …`
+
+    honeyflow.toml:2:1: error[wrong-type]: `source` must be a text, this is a table
+       2 │ source = { a = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+         │ ^^^^^^
+    "#);
+}
+
+#[test]
+fn every_default_can_be_read_and_every_key_is_described() {
+    fn tables(keys: &'static [keys::Key]) {
+        let mut problems = Vec::new();
+        values::Values::read(None, keys, "x", &mut problems);
+        assert!(problems.iter().all(|problem| problem.code == "missing-key"), "{problems:?}");
+        assert!(keys.iter().all(|key| key.doc.ends_with('.')), "{keys:?}");
+    }
+    keys::SECTIONS.iter().for_each(|section| tables(section.keys));
+    tables(keys::EDGE);
+}
+
+/// The workflow crate reads these keys; here they are only described.
+#[test]
+fn the_described_keys_of_workflows_and_steps_are_those_that_exist() {
+    for (known, described, text) in
+        [(true, keys::WORKFLOW, "[workflow.w]\nKEY = 1\n"), (true, keys::STEP, "[workflow.w.step.s]\nKEY = 1\n")]
+    {
+        for (name, ..) in described {
+            assert_eq!(!said(&text.replace("KEY", name)).contains("error[unknown-key]"), known, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == reference::markdown(&registry::kinds()),
+        "write it anew: cargo run -- check --reference > docs/reference/configuration.md"
+    );
+}

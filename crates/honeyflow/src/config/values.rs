@@ -1,0 +1,290 @@
+//! Reads one table of the file by its description in [`super::keys`]: unknown keys, wrong types, bad units, missing
+//! keys and defaults are handled here once, for every section.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use honeyflow_workflow::{Problem, problem::nearest};
+
+use super::{
+    keys::{Key, Presence, Shape},
+    secret,
+    tree::{self, Node, Tree},
+    units::{self, Rate},
+};
+
+/// What was read; a key that could not be read is absent, and its problem is reported.
+pub struct Values<'a> {
+    path: String,
+    read: HashMap<&'static str, Value>,
+    nodes: Option<&'a BTreeMap<String, Node>>,
+}
+
+#[derive(Clone)]
+enum Value {
+    Text(String),
+    Texts(Vec<String>),
+    Count(u64),
+    Duration(Duration),
+    Rate(Rate),
+    Address(SocketAddr),
+    /// Read further by whoever asks: [`Values::node`].
+    Nested,
+}
+
+impl<'a> Values<'a> {
+    /// `node`: none if the section is not in the file; then every key has its default.
+    pub fn read(node: Option<&'a Node>, keys: &'static [Key], path: &str, problems: &mut Vec<Problem>) -> Values<'a> {
+        let mut values = Values { path: path.to_owned(), read: HashMap::new(), nodes: None };
+        if let Some(node) = node {
+            match node.table() {
+                Some(entries) => values.nodes = Some(entries),
+                None => {
+                    problems.push(wrong_type(path, "a table", node));
+                    return values;
+                }
+            }
+        }
+        for name in values.nodes.iter().flat_map(|entries| entries.keys()) {
+            if !keys.iter().any(|key| key.name == name) {
+                problems.push(unknown_key(path, name, keys));
+            }
+        }
+        for key in keys {
+            values.read_key(key, problems);
+        }
+        values
+    }
+
+    fn read_key(&mut self, key: &'static Key, problems: &mut Vec<Problem>) {
+        let path = self.at(key.name);
+        match (self.node(key.name), key.presence) {
+            (Some(node), _) => match read_value(node, key, &path) {
+                Ok(value) => drop(self.read.insert(key.name, value)),
+                Err(problem) => problems.push(problem),
+            },
+            (None, Presence::Default(written)) => drop(self.read.insert(key.name, default_value(key, written))),
+            (None, Presence::Required) => {
+                // written wrongly, it has been reported as an unknown key
+                let misspelt = |name: &String| nearest(name, [key.name]).is_some();
+                if self.nodes.iter().flat_map(|entries| entries.keys()).any(misspelt) {
+                    return;
+                }
+                let message = format!("{} needs the key `{}`", heading(&self.path), key.name);
+                problems.push(Problem::error(&*self.path, "missing-key", message).help(first_sentence(key.doc)));
+            }
+            (None, Presence::Optional(_)) => {}
+        }
+    }
+
+    pub fn at(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+
+    pub fn node(&self, key: &str) -> Option<&'a Node> {
+        self.nodes?.get(key)
+    }
+
+    pub fn text(&self, key: &str) -> Option<String> {
+        match self.read.get(key) {
+            Some(Value::Text(text)) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn texts(&self, key: &str) -> Option<Vec<String>> {
+        match self.read.get(key) {
+            Some(Value::Texts(texts)) => Some(texts.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn count(&self, key: &str) -> Option<u64> {
+        match self.read.get(key) {
+            Some(Value::Count(count)) => Some(*count),
+            _ => None,
+        }
+    }
+
+    pub fn duration(&self, key: &str) -> Option<Duration> {
+        match self.read.get(key) {
+            Some(Value::Duration(duration)) => Some(*duration),
+            _ => None,
+        }
+    }
+
+    pub fn rate(&self, key: &str) -> Option<Rate> {
+        match self.read.get(key) {
+            Some(Value::Rate(rate)) => Some(*rate),
+            _ => None,
+        }
+    }
+
+    pub fn address(&self, key: &str) -> Option<SocketAddr> {
+        match self.read.get(key) {
+            Some(Value::Address(address)) => Some(*address),
+            _ => None,
+        }
+    }
+}
+
+/// # Panics
+/// If a default of ours cannot be read: a test reads them all.
+fn default_value(key: &'static Key, written: &str) -> Value {
+    let text = match key.shape {
+        Shape::Count(..) | Shape::Texts | Shape::Fields => format!("default = {written}"),
+        _ => format!("default = {written:?}"),
+    };
+    let tree = tree::parse(&text).unwrap_or_else(|broken| panic!("default of {}: {broken:?}", key.name));
+    let node = &tree.get("default").unwrap_or_else(|| panic!("default of {}", key.name));
+    read_value(node, key, key.name).unwrap_or_else(|problem| panic!("default of {}: {problem}", key.name))
+}
+
+fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
+    let text = |expected: &str| node.text().ok_or_else(|| wrong_type(path, expected, node));
+    match key.shape {
+        Shape::Text | Shape::Path | Shape::Statement => match text("a text")? {
+            "" => Err(Problem::error(path, "empty", format!("`{}` is empty", key.name)).help(first_sentence(key.doc))),
+            text if text.contains('\0') => Err(Problem::error(path, "bad-value", "a NUL character cannot stand here")),
+            text => Ok(Value::Text(text.to_owned())),
+        },
+        Shape::Url => read_url(text("an address")?, path).map(Value::Text),
+        Shape::Address => read_address(text("an address")?, path).map(Value::Address),
+        Shape::Duration => {
+            let text = text("a duration such as \"5s\"")?;
+            units::duration(text)
+                .map(Value::Duration)
+                .ok_or_else(|| bad_unit(path, text, "duration", units::DURATION_HELP))
+        }
+        Shape::Bytes => {
+            let text = text("a size such as \"8MiB\"")?;
+            units::bytes(text).map(Value::Count).ok_or_else(|| bad_unit(path, text, "size", units::BYTES_HELP))
+        }
+        Shape::Rate => {
+            let text = text("a rate such as \"500/s\"")?;
+            units::rate(text).map(Value::Rate).ok_or_else(|| bad_unit(path, text, "rate", units::RATE_HELP))
+        }
+        Shape::Count(from, to) => match node.value {
+            Tree::Integer(number) => u64::try_from(number)
+                .ok()
+                .filter(|number| (from..=to).contains(number))
+                .map(Value::Count)
+                .ok_or_else(|| {
+                    Problem::error(path, "out-of-range", format!("`{}` is from {from} to {to}, not {number}", key.name))
+                }),
+            _ => Err(wrong_type(path, "a whole number", node)),
+        },
+        Shape::Word(words) => {
+            let word = text("a word")?;
+            if words.contains(&word) {
+                return Ok(Value::Text(word.to_owned()));
+            }
+            let all = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+            let help = nearest(word, words.iter().copied())
+                .map_or_else(|| format!("one of {all}"), |word| format!("did you mean `{word}`? One of {all}"));
+            Err(Problem::error(path, "bad-value", format!("`{}` cannot be `{word}`", key.name)).help(help))
+        }
+        Shape::Texts => read_texts(node, path).map(Value::Texts),
+        Shape::Fields if node.table().is_none() => Err(wrong_type(path, "a table of field types", node)),
+        Shape::Tables(_) if node.list().is_none() => {
+            Err(wrong_type(path, "a list of tables", node).help(format!("write [[{path}]] with double brackets")))
+        }
+        Shape::Fields | Shape::Tables(_) => Ok(Value::Nested),
+    }
+}
+
+fn read_texts(node: &Node, path: &str) -> Result<Vec<String>, Problem> {
+    let Some(items) = node.list() else {
+        let problem = wrong_type(path, "a list of texts", node);
+        return Err(match node.text() {
+            Some(text) => problem.help(format!("write [{text:?}]")),
+            None => problem,
+        });
+    };
+    let mut texts: Vec<String> = Vec::with_capacity(items.len());
+    for (n, item) in items.iter().enumerate() {
+        let path = format!("{path}[{n}]");
+        match item.text() {
+            None => return Err(wrong_type(&path, "a text", item)),
+            Some("") => return Err(Problem::error(path, "empty", "an empty text is no name")),
+            Some(text) if texts.iter().any(|other| other == text) => {
+                return Err(Problem::error(path, "duplicate", format!("`{text}` stands here twice")));
+            }
+            Some(text) => texts.push(text.to_owned()),
+        }
+    }
+    Ok(texts)
+}
+
+fn read_url(text: &str, path: &str) -> Result<String, Problem> {
+    if secret::has_password(text) {
+        return Err(Problem::error(path, "secret-inline", "a password stands in the file").help(
+            "put the address into the environment or a file of its own, and name it: url = \"env:DATABASE_URL\" or url = \"file:database-url\"",
+        ));
+    }
+    let bad = |message: &str| {
+        Err(Problem::error(path, "bad-url", message)
+            .help("for example sqlite:shop.db, tantivy:books, env:DATABASE_URL"))
+    };
+    match text.split_once(':') {
+        None => bad("an address begins with what it leads to, and a colon"),
+        Some((_, "")) => bad("nothing stands behind the colon"),
+        Some(_) if text.contains('\0') => bad("a NUL character cannot stand in an address"),
+        Some(_) => Ok(text.to_owned()),
+    }
+}
+
+/// Until tokens and TLS exist, whoever reaches the port may do everything: so only this machine may reach it.
+fn read_address(text: &str, path: &str) -> Result<SocketAddr, Problem> {
+    let numeric = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let Ok(address) = numeric.parse::<SocketAddr>() else {
+        return Err(Problem::error(path, "bad-address", format!("`{text}` is not an address with a port"))
+            .help("for example 127.0.0.1:7171"));
+    };
+    if !address.ip().is_loopback() {
+        let port = address.port();
+        return Err(Problem::error(
+            path,
+            "open-listen",
+            format!("{text} can be reached from other machines, and there are neither access tokens nor TLS yet"),
+        )
+        .help(format!("listen = \"127.0.0.1:{port}\", and a proxy that asks who it is in front of it")));
+    }
+    Ok(address)
+}
+
+pub fn unknown_key(path: &str, name: &str, keys: &[Key]) -> Problem {
+    let problem =
+        Problem::error(format!("{path}.{name}"), "unknown-key", format!("{} has no key `{name}`", heading(path)));
+    let names = || keys.iter().map(|key| key.name);
+    match nearest(name, names()) {
+        Some(word) => problem.help(format!("did you mean `{word}`?")),
+        None => problem
+            .help(format!("its keys are {}", names().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))),
+    }
+}
+
+pub fn wrong_type(path: &str, expected: &str, found: &Node) -> Problem {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    Problem::error(path, "wrong-type", format!("`{name}` must be {expected}, this is {}", found.kind()))
+}
+
+fn bad_unit(path: &str, text: &str, what: &str, help: &str) -> Problem {
+    Problem::error(path, "bad-unit", format!("`{text}` is not a {what}")).help(help)
+}
+
+fn first_sentence(doc: &str) -> String {
+    let end = doc.find(". ").map_or(doc.len(), |end| end);
+    doc[..end].trim_end_matches('.').to_owned()
+}
+
+/// As it is written above the keys: `[node]`, `[[entity.book.edge]]`.
+fn heading(path: &str) -> String {
+    match path.strip_suffix(']').and_then(|path| path.rsplit_once('[')) {
+        Some((list, _)) => format!("[[{list}]]"),
+        None => format!("[{path}]"),
+    }
+}

@@ -1,0 +1,54 @@
+//! What a column holds, by its declared type, its name and, since SQLite enforces neither, a look at its rows.
+
+use honeyflow_store::catalogue::{Column, Table};
+
+use super::{Look, names};
+use crate::config::FieldType;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    Field(FieldType),
+    /// Text that is JSON.
+    Json,
+    Blob,
+}
+
+pub fn class(table: &Table, column: &Column, look: &dyn Look) -> Class {
+    let declared = declared(column);
+    match declared {
+        // any value fits these
+        Class::Blob | Class::Field(FieldType::Text | FieldType::Keyword) => declared,
+        _ if look.fits(table, &column.name, declared) => declared,
+        Class::Json => Class::Field(FieldType::Text),
+        Class::Field(_) => Class::Field(FieldType::Keyword),
+    }
+}
+
+pub fn is_text(column: &Column) -> bool {
+    matches!(declared(column), Class::Field(FieldType::Text | FieldType::Keyword)) && !column.declared_type.is_empty()
+}
+
+fn declared(column: &Column) -> Class {
+    let declared = column.declared_type.to_ascii_uppercase();
+    let has = |words: &[&str]| words.iter().any(|word| declared.contains(word));
+    if has(&["JSON"]) {
+        Class::Json
+    } else if has(&["BLOB", "BINARY", "BYTEA", "IMAGE"]) {
+        Class::Blob
+    } else if has(&["BOOL"]) {
+        Class::Field(FieldType::Boolean)
+    } else if has(&["POINT", "INTERVAL", "UUID", "GUID", "ENUM"]) {
+        Class::Field(FieldType::Keyword)
+    } else if has(&["DATE", "TIME"]) {
+        Class::Field(FieldType::Date)
+    } else if has(&["INT", "SERIAL"]) {
+        Class::Field(FieldType::Integer)
+    } else if has(&["CHAR", "CLOB", "TEXT", "STRING"]) {
+        let whole = column.key_position.is_some() || names::is_code(&column.name);
+        Class::Field(if whole { FieldType::Keyword } else { FieldType::Text })
+    } else if has(&["REAL", "FLOA", "DOUB", "DEC", "NUM", "MONEY"]) {
+        Class::Field(FieldType::Decimal)
+    } else {
+        Class::Field(FieldType::Keyword)
+    }
+}

@@ -1,0 +1,121 @@
+//! The proposal as `honeyflow.toml`, with a word on what each part is for.
+
+use std::fmt::Write;
+
+use super::{By, Edge, Entity, Proposal};
+
+/// Where the rest comes from.
+pub struct Frame<'a> {
+    /// What was typed, without any password.
+    pub command: &'a str,
+    pub source: &'a str,
+    /// As it stands in the file: an address without password, or a reference.
+    pub url: &'a str,
+    /// Put before the names of the indexes.
+    pub index_prefix: &'a str,
+}
+
+pub fn toml(proposal: &Proposal, frame: &Frame<'_>) -> String {
+    let mut page = format!(
+        "# Written by `{}`. It is yours: change what you like, `honeyflow check` tells whether it still fits.\n\
+         # All keys: docs/reference/configuration.md\n\n\
+         [node]\n\
+         data   = \"data\"              # the indexes lie here\n\
+         listen = \"127.0.0.1:7171\"    # dashboard and API, for this machine only\n\n\
+         # Where events come from. Triggers write each change into the table honeyflow_outbox, in the same transaction.\n\
+         [source.{}]\nurl = {}\n",
+        comment(frame.command),
+        frame.source,
+        text(frame.url)
+    );
+    for entity in &proposal.entities {
+        write_entity(&mut page, entity, frame);
+    }
+    page
+}
+
+fn write_entity(page: &mut String, entity: &Entity, frame: &Frame<'_>) {
+    let name = &entity.name;
+    let _ = write!(page, "\n\n# {}\n", "-".repeat(78));
+    let _ = writeln!(page, "# {name}: what its documents are made of. `$keys` stands for the keys of a whole batch.");
+    let _ = writeln!(page, "[entity.{name}]");
+    let _ = writeln!(page, "source   = {}", text(frame.source));
+    let _ = writeln!(page, "table    = {}", text(&entity.table));
+    let _ = writeln!(page, "key      = {}", texts(&entity.key));
+    let _ = writeln!(page, "columns  = {}   # a change of other columns makes no event", texts(&entity.columns));
+    if !entity.json.is_empty() {
+        let _ = writeln!(page, "json     = {}   # these hold JSON", texts(&entity.json));
+    }
+    let _ = writeln!(page, "document = \"\"\"\n{}\"\"\"", long_text(&entity.document));
+    for edge in &entity.edges {
+        write_edge(page, name, edge);
+    }
+    let _ = writeln!(page, "\n[sink.{name}]\nurl   = {}", text(&format!("tantivy:{}{name}", frame.index_prefix)));
+    let fields: Vec<String> =
+        entity.fields.iter().map(|(field, kind)| format!("{} = \"{}\"", key(field), kind.word())).collect();
+    let _ = writeln!(page, "field = {{ {} }}", fields.join(", "));
+    let _ = writeln!(
+        page,
+        "\n[workflow.{name}]\non = [{{ source = {}, entity = \"{name}\" }}]\n\
+         step.load  = {{ use = \"sql.load\" }}\n\
+         step.index = {{ use = \"search.index\", needs = [\"load\"], into = \"{name}\" }}",
+        text(frame.source)
+    );
+}
+
+fn write_edge(page: &mut String, entity: &str, edge: &Edge) {
+    let _ = writeln!(page, "\n[[entity.{entity}.edge]]   # {}", comment(&edge.why));
+    let _ = writeln!(page, "table   = {}", text(&edge.table));
+    let _ = writeln!(page, "columns = {}", texts(&edge.columns));
+    let _ = match &edge.by {
+        By::Key(columns) => writeln!(page, "key     = {}", texts(columns)),
+        By::To(statement) => writeln!(page, "to      = {}", text(statement)),
+    };
+}
+
+/// A basic string of TOML.
+pub fn text(text: &str) -> String {
+    let mut written = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => written.push_str("\\\""),
+            '\\' => written.push_str("\\\\"),
+            '\n' => written.push_str("\\n"),
+            '\t' => written.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(written, "\\u{:04X}", u32::from(c));
+            }
+            c => written.push(c),
+        }
+    }
+    written.push('"');
+    written
+}
+
+/// The inside of a multi-line string, in which line breaks stay.
+fn long_text(long: &str) -> String {
+    let lines: Vec<String> = long
+        .split('\n')
+        .map(|line| {
+            let escaped = text(line);
+            // single quotation marks need no escape here, and identifiers have them
+            escaped[1..escaped.len() - 1].replace("\\\"", "\"").replace("\"\"\"", "\"\"\\\"")
+        })
+        .collect();
+    let joined = lines.join("\n");
+    if joined.ends_with('"') { format!("{joined}\n") } else { joined }
+}
+
+fn texts(all: &[String]) -> String {
+    format!("[{}]", all.iter().map(|one| text(one)).collect::<Vec<_>>().join(", "))
+}
+
+fn key(name: &str) -> String {
+    let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if bare { name.to_owned() } else { text(name) }
+}
+
+/// A comment ends with its line.
+fn comment(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

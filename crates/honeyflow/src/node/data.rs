@@ -1,0 +1,73 @@
+//! The data folder: one node at a time, and where to find it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use honeyflow_hive::NodeId;
+use honeyflow_runtime::Failure;
+use serde::{Deserialize, Serialize};
+
+/// `<data>/node.json`: what commands need to reach the node that runs here.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Running {
+    pub incarnation: String,
+    pub pid: u32,
+    pub address: Option<String>,
+}
+
+/// Holds the kernel's lock on `<data>/lock`; the kernel lets go of it however the process ends.
+pub struct DataFolder {
+    folder: PathBuf,
+    running: Running,
+    _lock: File,
+}
+
+impl DataFolder {
+    pub fn lock(folder: &Path, incarnation: NodeId) -> Result<DataFolder, Failure> {
+        let cannot = |what: &str, error: &std::io::Error| {
+            Failure::fatal("data-folder", format!("cannot {what} {}: {error}", folder.display()))
+        };
+        fs::create_dir_all(folder).map_err(|error| cannot("make", &error))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join("lock"))
+            .map_err(|error| cannot("open the lock in", &error))?;
+        if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+            let holder = running(folder).map_or_else(
+                || "another process".to_owned(),
+                |node| format!("node {} (process {})", node.incarnation, node.pid),
+            );
+            return Err(Failure::fatal(
+                "another-node",
+                format!(
+                    "{} is in use by {holder}: stop it first, or give this node a data folder of its own",
+                    folder.display()
+                ),
+            ));
+        }
+        let running = Running { incarnation: incarnation.to_string(), pid: std::process::id(), address: None };
+        let data = DataFolder { folder: folder.to_owned(), running, _lock: lock };
+        data.write(None).map_err(|error| cannot("write node.json into", &error))?;
+        Ok(data)
+    }
+
+    /// Says where the node listens.
+    pub fn write(&self, address: Option<String>) -> std::io::Result<()> {
+        let running = Running { address, ..self.running.clone() };
+        let text = serde_json::to_string_pretty(&running).unwrap_or_default();
+        let path = self.folder.join("node.json");
+        let fresh = self.folder.join("node.json.new");
+        File::create(&fresh)?.write_all(text.as_bytes())?;
+        fs::rename(fresh, path)
+    }
+}
+
+/// What `node.json` says; it may be of a node that has gone.
+pub fn running(folder: &Path) -> Option<Running> {
+    serde_json::from_str(&fs::read_to_string(folder.join("node.json")).ok()?).ok()
+}

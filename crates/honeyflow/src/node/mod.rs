@@ -1,0 +1,119 @@
+//! A node put together from its configuration: sources opened, statements prepared, sinks and steps made, the engine
+//! planned. Commands that need only a part of it (`check`, `search`, `verify`) open that part alone.
+
+pub mod data;
+pub mod plan;
+pub mod reindex;
+pub mod source;
+pub mod steps;
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_engine::shell::{self, SourcePort};
+use honeyflow_event::Name;
+use honeyflow_hive::{NodeId, member};
+use honeyflow_hive_sqlite::SqliteHive;
+use honeyflow_runtime::{Failure, time::BootClock};
+use honeyflow_sink::Sink;
+use honeyflow_source_outbox::OutboxSource;
+use honeyflow_store::Store;
+use honeyflow_workflow::Graph;
+
+use honeyflow_sink_tantivy::TantivySink;
+
+use crate::{config::Config, registry};
+use source::OpenSource;
+
+/// Everything a running node consists of.
+pub struct Node {
+    pub name: String,
+    pub incarnation: NodeId,
+    pub sources: Vec<OpenSource>,
+    pub sinks: Vec<(Name, Arc<dyn Sink>)>,
+    pub graphs: Vec<Arc<Graph>>,
+    pub engine: shell::Handle,
+    /// Held for the node's life.
+    _data: data::DataFolder,
+}
+
+#[derive(Default)]
+pub struct Options {
+    /// Put between the engine and every sink, to watch what arrives.
+    pub wrap_sink: Option<Box<dyn Fn(Arc<dyn Sink>) -> Arc<dyn Sink> + Send + Sync>>,
+}
+
+impl Node {
+    /// Opens everything and leaves the engine to be run. Sources must have been installed.
+    pub async fn open(config: &Config, options: &Options) -> Result<(Node, shell::Service), Failure> {
+        let incarnation = NodeId(uuid::Uuid::new_v4());
+        let data = data::DataFolder::lock(&config.node.data, incarnation)?;
+        let mut sources = Vec::new();
+        for source in &config.sources {
+            sources.push(OpenSource::open(config, source).await?);
+        }
+        let sinks = open_sinks(config, &sources, options).await?;
+        let graphs = plan::graphs(config)?;
+        let steps = steps::build(&graphs, &sources, &sinks)?;
+        let plan = Arc::new(plan::plan(config, &graphs));
+        let name = config.node.name.clone().unwrap_or_else(host_name);
+        let mut ports = Vec::new();
+        for source in &sources {
+            let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+            ports.push(SourcePort {
+                source: Arc::new(OutboxSource::new(store.clone(), &source.entities())),
+                store,
+                hive: Arc::new(SqliteHive::open(&honeyflow_hive_sqlite::Options::new(&source.database.path))?),
+            });
+        }
+        let meta = serde_json::json!({ "pid": std::process::id(), "version": env!("CARGO_PKG_VERSION") });
+        let (service, engine) = shell::Service::new(shell::Config {
+            concurrency: plan.kinds.iter().map(|kind| steps::concurrency(kind)).collect(),
+            plan,
+            sources: ports,
+            steps,
+            member: member::Config::new(incarnation, name.as_str().into(), meta.to_string()),
+            clock: Arc::new(BootClock),
+            seed: incarnation.0.as_u64_pair().0,
+        });
+        Ok((Node { name, incarnation, sources, sinks, graphs, engine, _data: data }, service))
+    }
+
+    /// Stops taking work and waits for what is held; at most `grace`.
+    pub async fn drain(&self, running: &mut tokio::task::JoinHandle<Result<(), Failure>>, grace: Duration) {
+        self.engine.drain().await;
+        if tokio::time::timeout(grace, running).await.is_err() {
+            tracing::warn!(
+                ?grace,
+                "not everything ended in time; it stays in the outbox and is done after the next start"
+            );
+        }
+    }
+}
+
+async fn open_sinks(
+    config: &Config,
+    sources: &[OpenSource],
+    options: &Options,
+) -> Result<Vec<(Name, Arc<dyn Sink>)>, Failure> {
+    let mut sinks: Vec<(Name, Arc<dyn Sink>)> = Vec::new();
+    for sink in &config.sinks {
+        let mut told = registry::sink_options(sink, &config.node)?;
+        let entity = config.entities_into(&sink.name).into_iter().next().and_then(|entity| config.entity(&entity));
+        if let Some(feeder) = entity.and_then(|entity| sources.iter().find(|source| source.name == entity.source)) {
+            told.source = feeder.name.clone();
+            told.install_id = feeder.install_id().await?;
+        }
+        let opened = tokio::task::spawn_blocking(move || TantivySink::open(told)).await;
+        let opened = opened.map_err(|_| Failure::fatal("sink", format!("opening sink {} panicked", sink.name)))??;
+        // Now, not at the first write: a second node must be refused before it takes events.
+        opened.lock()?;
+        let opened: Arc<dyn Sink> = Arc::new(opened);
+        sinks.push((sink.name.clone(), options.wrap_sink.as_ref().map_or(opened.clone(), |wrap| wrap(opened))));
+    }
+    Ok(sinks)
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "node".to_owned(), |name| name.trim().to_owned())
+}

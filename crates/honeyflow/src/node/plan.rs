@@ -1,0 +1,109 @@
+//! The engine's plan: names of the configuration as numbers.
+
+use std::sync::Arc;
+
+use honeyflow_engine::core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan};
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+use honeyflow_workflow::{Graph, Role, compile};
+
+use crate::{config::Config, registry};
+
+pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
+    let kinds = registry::kinds();
+    let mut graphs = Vec::new();
+    for definition in &config.workflows {
+        let graph = compile(definition, 1, &kinds).map_err(|problems| {
+            let text: Vec<String> =
+                problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
+            Failure::fatal("bad-workflow", text.join("; "))
+        })?;
+        graphs.push(Arc::new(graph));
+    }
+    // Runs of one key go in this order.
+    graphs.sort_by(|a: &Arc<Graph>, b| {
+        (a.definition.priority.unwrap_or(4), &a.name).cmp(&(b.definition.priority.unwrap_or(4), &b.name))
+    });
+    Ok(graphs)
+}
+
+pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
+    let mut kinds: Vec<Name> = vec!["expression".into()];
+    let mut targets: Vec<Name> = Vec::new();
+    let number = |names: &mut Vec<Name>, name: &str| -> u16 {
+        let at = names.iter().position(|known| &**known == name).unwrap_or_else(|| {
+            names.push(name.into());
+            names.len() - 1
+        });
+        u16::try_from(at).unwrap_or(u16::MAX)
+    };
+    let workflows: Vec<Arc<WorkflowPlan>> = graphs
+        .iter()
+        .map(|graph| {
+            Arc::new(WorkflowPlan {
+                name: graph.name.clone(),
+                graph: graph.clone(),
+                priority: graph.definition.priority,
+                exclusion: graph.definition.exclusion,
+                order: graph.definition.order,
+                kinds: graph.steps.iter().map(|step| number(&mut kinds, &step.kind)).collect(),
+                targets: graph.steps.iter().map(|step| number(&mut targets, &target(graph, step))).collect(),
+            })
+        })
+        .collect();
+    let sources = config
+        .sources
+        .iter()
+        .map(|source| SourcePlan {
+            name: source.name.clone(),
+            lease: format!("shard/{}/0", source.name).into(),
+            shard: 0,
+            payload_bytes_max: source.payload_bytes_max,
+            entities: entities(config, &source.name, graphs),
+        })
+        .collect();
+    let limits = Limits {
+        runs_max: config.engine.max_runs,
+        rows_max: config.engine.rows_max,
+        rows_per_key_max: config.engine.rows_per_key_max,
+        poll_rows_max: config.engine.poll_rows_max,
+        poll_idle: config.engine.poll_idle,
+        parked_per_minute_max: config.engine.parked_per_minute_max,
+        fan_out_page: config.engine.fan_out_page,
+        fan_out_pending_max: config.engine.fan_out_pending_max,
+        ..Limits::default()
+    };
+    Plan { sources, workflows, kinds, targets, limits }
+}
+
+/// What a step leads to: each has a breaker.
+fn target(graph: &Graph, step: &honeyflow_workflow::Step) -> String {
+    let text = |name: &str| step.settings.get(name).and_then(|value| value.as_str());
+    match step.role {
+        Role::Sink => format!("sink {}", text("into").unwrap_or("?")),
+        Role::Load => format!("source {}", graph.on.first().map_or("?", |on| &*on.source)),
+        _ => match text("url") {
+            Some(url) => format!("host {}", url.split('/').nth(2).unwrap_or(url)),
+            None => format!("step {}.{}", graph.name, step.name),
+        },
+    }
+}
+
+fn entities(config: &Config, source: &str, graphs: &[Arc<Graph>]) -> hashbrown::HashMap<Name, EntityPlan> {
+    let mut names: Vec<Name> = config.entities_of(source).map(|entity| entity.name.clone()).collect();
+    for on in graphs.iter().flat_map(|graph| &graph.on).filter(|on| &*on.source == source) {
+        if !names.contains(&on.entity) {
+            names.push(on.entity.clone());
+        }
+    }
+    let starts = |graph: &Graph, entity: &Name| graph.on.iter().any(|on| &*on.source == source && on.entity == *entity);
+    names
+        .into_iter()
+        .enumerate()
+        .map(|(id, name)| {
+            let workflows =
+                graphs.iter().enumerate().filter(|(_, graph)| starts(graph, &name)).map(|(at, _)| at).collect();
+            (name, EntityPlan { id: u16::try_from(id).unwrap_or(u16::MAX), workflows })
+        })
+        .collect()
+}

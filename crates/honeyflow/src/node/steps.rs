@@ -1,0 +1,77 @@
+//! Steps, made from what the configuration says of them.
+
+use std::sync::Arc;
+
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+use honeyflow_sink::{IndexStep, Sink};
+use honeyflow_step::Step;
+use honeyflow_step_control::Inline;
+use honeyflow_step_sql::LoadStep;
+use honeyflow_step_transform::TransformStep;
+use honeyflow_store::{Statement, Store};
+use honeyflow_workflow::{Expression, Graph, Role};
+
+use super::source::OpenSource;
+
+/// Batches of a kind that are worked on at once in this node.
+pub fn concurrency(kind: &str) -> u32 {
+    match kind {
+        // One reads while the next is handed over: the database has one reader of ours.
+        "sql.load" => 2,
+        // They wait for a commit that they share.
+        "search.index" => 16,
+        "http.call" => 8,
+        _ => 2,
+    }
+}
+
+pub fn build(
+    graphs: &[Arc<Graph>],
+    sources: &[OpenSource],
+    sinks: &[(Name, Arc<dyn Sink>)],
+) -> Result<Vec<Vec<Arc<dyn Step>>>, Failure> {
+    graphs.iter().map(|graph| graph.steps.iter().map(|step| build_one(graph, step, sources, sinks)).collect()).collect()
+}
+
+fn build_one(
+    graph: &Graph,
+    step: &honeyflow_workflow::Step,
+    sources: &[OpenSource],
+    sinks: &[(Name, Arc<dyn Sink>)],
+) -> Result<Arc<dyn Step>, Failure> {
+    let place = format!("workflow.{}.step.{}", graph.name, step.name);
+    let text = |name: &str| step.settings.get(name).and_then(|value| value.as_str());
+    let bad = |message: String| Failure::fatal("bad-step", format!("{place}: {message}"));
+    if matches!(step.role, Role::Sleep | Role::Emit | Role::Wait) {
+        return Ok(Arc::new(Inline));
+    }
+    Ok(match &*step.kind {
+        "sql.load" => {
+            let on = graph.on.first().ok_or_else(|| bad("sql.load needs an entity in `on`".to_owned()))?;
+            let source = sources
+                .iter()
+                .find(|source| source.name == on.source)
+                .ok_or_else(|| bad(format!("no source {}", on.source)))?;
+            let own = source.document(&on.entity).ok_or_else(|| bad(format!("no entity {}", on.entity)))?;
+            let statement = match text("query") {
+                Some(query) => Arc::new(Statement { place, text: query.to_owned(), ..(**own).clone() }),
+                None => own.clone(),
+            };
+            let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+            Arc::new(LoadStep::new(store, statement))
+        }
+        "search.index" => {
+            let into = text("into").unwrap_or_default();
+            let (_, sink) =
+                sinks.iter().find(|(name, _)| &**name == into).ok_or_else(|| bad(format!("no sink {into}")))?;
+            Arc::new(IndexStep::new(sink.clone()))
+        }
+        "transform" => {
+            let expression = text("expression").unwrap_or(".");
+            let expression = Expression::parse(expression).map_err(|error| bad(error.to_string()))?;
+            Arc::new(TransformStep::new(expression))
+        }
+        other => return Err(bad(format!("this build has no kind {other}"))),
+    })
+}

@@ -1,0 +1,176 @@
+//! A source's database: its store, and what it says about itself.
+
+use std::path::{Path, PathBuf};
+
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Store, catalogue::Table, misplaced,
+};
+use honeyflow_store_sqlite::{Installed, Options, SqliteStore, capture, capture::Changes, catalogue, schema};
+use rusqlite::Connection;
+
+use crate::{
+    config::{FieldType, SourceConfig, Url},
+    init::{Class, Look},
+};
+
+#[derive(Clone)]
+pub struct Database {
+    pub path: PathBuf,
+    pub store: SqliteStore,
+    pub catalogue: Catalogue,
+}
+
+impl Database {
+    /// Relative paths are looked for beside the configuration file.
+    pub async fn open(source: &SourceConfig, folder: &Path) -> Result<Database, Failure> {
+        Database::at(&source.url, &source.name, folder).await
+    }
+
+    pub async fn at(url: &Url, name: &str, folder: &Path) -> Result<Database, Failure> {
+        let path = path(url, name, folder)?;
+        let store = SqliteStore::open(&Options::new(&path, name))?;
+        let catalogue = store.read_with(|connection| catalogue::read(connection)).await?;
+        Ok(Database { path, store, catalogue })
+    }
+
+    /// The columns as parts of a key, with the types that their rows really have.
+    pub async fn key(&self, table: &Table, columns: &[String]) -> Result<Vec<KeyColumn>, Failure> {
+        let (table, columns) = (table.clone(), columns.to_vec());
+        let read = move |connection: &mut Connection| {
+            let typed = columns.iter().map(|column| {
+                let kind = catalogue::key_type(connection, &table, column)?;
+                // the name as the table has it: the result of a statement is compared with it
+                let name = table.column(column).map_or(column, |column| &column.name).clone();
+                Ok(KeyColumn { name, kind })
+            });
+            typed.collect()
+        };
+        self.store.read_with(read).await
+    }
+
+    pub async fn admin(&self, admin: Admin) -> Result<AdminReply, Failure> {
+        match self.store.call(Request::Admin(admin)).await? {
+            Reply::Admin(reply) => Ok(reply),
+            other => Err(misplaced(&other)),
+        }
+    }
+
+    pub async fn installed(&self) -> Result<Option<Installed>, Failure> {
+        self.store.installed().await
+    }
+
+    /// Makes our tables and the triggers; a second time, nothing changes. The journal is switched to WAL where
+    /// `set_wal` says that the owner agrees.
+    pub async fn install(&self, wanted: Vec<CaptureTable>, set_wal: bool) -> Result<Changes, Failure> {
+        if set_wal {
+            let switch = |connection: &mut Connection| {
+                let switched = connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()));
+                switched.map_err(|error| Failure::retry("store-error", format!("switch to WAL: {error}")))
+            };
+            self.store.write_with(switch).await?;
+        }
+        self.store.migrate().await?;
+        self.store.write_with(move |connection| capture::install(connection, &wanted)).await
+    }
+
+    pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
+        self.store.write_with(move |connection| capture::uninstall(connection, force)).await
+    }
+
+    /// The statements by which an uninstallation takes away what is there.
+    pub async fn uninstall_plan(&self) -> Result<String, Failure> {
+        const OURS: &str = "select 'DROP ' || upper(type) || ' \"' || replace(name, '\"', '\"\"') || '\";' from sqlite_master
+             where (type = 'trigger' and name like 'honeyflow: %') or (type = 'table' and name like 'honeyflow\\_%' escape '\\')
+             order by type desc, name";
+        let read = |connection: &mut Connection| {
+            let mut lines = String::new();
+            let work = |lines: &mut String| -> rusqlite::Result<()> {
+                let mut statement = connection.prepare(OURS)?;
+                let mut rows = statement.query([])?;
+                while let Some(row) = rows.next()? {
+                    lines.push_str(&row.get::<_, String>(0)?);
+                    lines.push('\n');
+                }
+                Ok(())
+            };
+            work(&mut lines).map_err(|error| Failure::retry("store-error", format!("read the schema: {error}")))?;
+            Ok(lines)
+        };
+        self.store.read_with(read).await
+    }
+
+    /// The statements of an installation.
+    pub fn plan(&self, wanted: &[CaptureTable]) -> Result<String, Failure> {
+        Ok(format!("{}\n{}", schema::ddl(), capture::plan(wanted, &self.catalogue)?))
+    }
+
+    pub async fn drift(&self, wanted: Vec<CaptureTable>) -> Result<capture::DriftReport, Failure> {
+        self.store.read_with(move |connection| capture::check_drift(connection, &wanted)).await
+    }
+
+    /// `wal`, `delete`, …
+    pub async fn journal_mode(&self) -> Result<String, Failure> {
+        let read = |connection: &mut Connection| {
+            let mode = connection.query_row("pragma journal_mode", [], |row| row.get(0));
+            mode.map_err(|error| Failure::retry("store-error", format!("read the journal mode: {error}")))
+        };
+        self.store.read_with(read).await
+    }
+
+    /// With a look at the rows, on a connection of its own thread.
+    pub async fn propose(&self) -> Result<crate::init::Proposal, Failure> {
+        let catalogue = self.catalogue.clone();
+        let read = move |connection: &mut Connection| Ok(crate::init::propose(&catalogue, &Rows { connection }));
+        self.store.read_with(read).await
+    }
+}
+
+fn path(url: &Url, name: &str, folder: &Path) -> Result<PathBuf, Failure> {
+    let url = url
+        .resolve()
+        .map_err(|unresolved| Failure::fatal("unresolved", format!("{name}: {unresolved}; {}", unresolved.help())))?;
+    let path = url.reveal().strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    match path {
+        None => Err(Failure::fatal(
+            "unknown-url",
+            format!("{name}: this build has no store for this address; it has sqlite:"),
+        )),
+        Some("" | ":memory:") => {
+            Err(Failure::fatal("bad-url", format!("{name}: the address names no file; write sqlite:shop.db")))
+        }
+        Some(path) => Ok(folder.join(path)),
+    }
+}
+
+/// Rows looked at for a column: enough to see what it is used for, few enough for any table.
+const ROWS_MAX: u32 = 10_000;
+
+struct Rows<'a> {
+    connection: &'a Connection,
+}
+
+impl Look for Rows<'_> {
+    fn key(&self, table: &Table, column: &str) -> Result<(), String> {
+        catalogue::key_type(self.connection, table, column).map(drop).map_err(|failure| failure.message)
+    }
+
+    fn fits(&self, table: &Table, column: &str, class: Class) -> bool {
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let misfit = match class {
+            Class::Field(FieldType::Integer) => "typeof(c) <> 'integer'",
+            Class::Field(FieldType::Decimal) => "typeof(c) not in ('integer', 'real')",
+            Class::Field(FieldType::Boolean) => "c not in (0, 1)",
+            Class::Field(FieldType::Date) => {
+                "typeof(c) <> 'text' or c not glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*' or julianday(c) is null"
+            }
+            Class::Json => "typeof(c) <> 'text' or not json_valid(c)",
+            Class::Field(FieldType::Text | FieldType::Keyword) | Class::Blob => return true,
+        };
+        let (table, column) = (quoted(&table.name), quoted(column));
+        let sql = format!(
+            "select not exists (select 1 from (select {column} as c from {table} limit {ROWS_MAX}) where c is not null and ({misfit}))"
+        );
+        self.connection.query_row(&sql, [], |row| row.get(0)).unwrap_or(false)
+    }
+}

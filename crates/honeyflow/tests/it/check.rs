@@ -1,0 +1,143 @@
+//! `honeyflow check`
+
+use super::folder::Folder;
+
+#[test]
+fn what_init_writes_is_fine() {
+    let folder = Folder::configured();
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    for line in [
+        "honeyflow.toml is fine",
+        "not installed yet: honeyflow source install",
+        "book reads book (id, title, publisher_id), publisher (id, name)",
+        "book.index → sink book: fenced",
+        "bind       127.0.0.1:7171, this machine only",
+        "durability shop: journal wal",
+    ] {
+        assert!(ran.out.contains(line), "{line}\n{}", ran.out);
+    }
+}
+
+#[test]
+fn wf_17_problems_go_to_stdout_and_it_ends_with_1() {
+    let folder = Folder::configured();
+    folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replacen("columns  =", "colums   =", 1));
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("error[unknown-key]: [entity.book] has no key `colums`"), "{}", ran.out);
+    assert!(ran.out.contains("= help: did you mean `columns`?"), "{}", ran.out);
+    assert!(ran.out.ends_with("honeyflow.toml has 1 error\n"), "{}", ran.out);
+    let ran = folder.run(&["check", "--output", "json"]);
+    let problems: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, problems[0]["code"].as_str()), (1, Some("unknown-key")));
+    assert_eq!(problems[0]["path"], "entity.book.colums");
+}
+
+#[test]
+fn broken_toml_and_a_missing_file_are_negative_results() {
+    let folder = Folder::new();
+    assert_eq!(folder.run(&["check"]).code, 1);
+    folder.write("honeyflow.toml", "[node\n");
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.contains("honeyflow.toml:1:6: error[bad-toml]"), "{}", ran.out);
+    let ran = folder.run(&["check", "--output", "json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&ran.out).unwrap()[0]["line"], 1);
+}
+
+/// Each line: a change of the file, the code and a part of what is said.
+#[test]
+fn ob_25_names_and_statements_are_held_against_the_database() {
+    for (from, to, said) in [
+        ("table    = \"book\"", "table    = \"boook\"", "error[unknown-table]: the database has no table `boook`"),
+        (
+            "key      = [\"id\"]\ncolumns  = [\"title\"",
+            "key      = [\"idd\"]\ncolumns  = [\"title\"",
+            "error[unknown-column]",
+        ),
+        ("columns  = [\"title\"", "columns  = [\"titel\"", "did you mean `title`?"),
+        ("b.title", "b.titel", "error[missing-column]"),
+        ("select b.id, ", "select ", "error[no-key-column]"),
+        ("select id from book where", "select id, title from book where", "error[bad-edge]"),
+        ("table   = \"publisher\"", "table   = \"book\"", "error[no-edge]: the document reads the table `publisher`"),
+        ("columns  = [\"title\", \"publisher_id\"]", "columns  = [\"title\"]", "warning[unwatched-column]"),
+    ] {
+        let folder = Folder::configured();
+        let text = folder.read("honeyflow.toml");
+        assert!(text.contains(from), "{from}\n{text}");
+        folder.write("honeyflow.toml", &text.replacen(from, to, 1));
+        let ran = folder.run(&["check"]);
+        assert!(ran.out.contains(said), "{to}\n{}{}", ran.out, ran.err);
+        assert_eq!(ran.code, i32::from(said.starts_with("error") || said.starts_with("did")), "{}", ran.out);
+    }
+}
+
+#[test]
+fn ob_25_a_table_may_be_marked_as_untracked() {
+    let folder = Folder::configured();
+    folder.sql("create table vat (rate integer);");
+    let reading =
+        folder.read("honeyflow.toml").replacen("select b.id,", "select (select max(rate) from vat) as vat, b.id,", 1);
+    folder.write("honeyflow.toml", &reading);
+    assert!(folder.run(&["check"]).out.contains("error[no-edge]: the document reads the table `vat`"));
+    folder.write(
+        "honeyflow.toml",
+        &reading.replacen("table    = \"book\"", "table    = \"book\"\nuntracked = [\"vat\"]", 1),
+    );
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+}
+
+/// SE-38: one bad set-up for each line of the report that can be bad.
+#[cfg(unix)]
+#[test]
+fn se_38_bad_set_ups_are_reported() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::configured();
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("honeyflow.toml", 0o666);
+    mode("shop.db", 0o666);
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    mode("data", 0o755);
+    folder.sql("pragma journal_mode = delete;");
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.out.matches("warning[file-mode]").count(), 3, "{}", ran.out);
+    assert!(ran.out.contains("warning[no-wal]"), "{}", ran.out);
+    assert!(ran.out.ends_with("honeyflow.toml is fine, with 4 warnings\n"), "{}", ran.out);
+}
+
+/// SE-20: in the file, in a reference, and where nothing works.
+#[test]
+fn se_20_no_output_shows_a_secret() {
+    let folder = Folder::configured();
+    let text = folder.read("honeyflow.toml");
+    for url in ["postgres://u:canary@db/x", "file:secret"] {
+        folder.write("secret", "postgres://u:canary@db/x\n");
+        folder.write("honeyflow.toml", &text.replace("sqlite:shop.db", url));
+        for arguments in
+            [&["check"][..], &["check", "--output", "json"], &["status"], &["source", "list"], &["source", "install"]]
+        {
+            let ran = folder.run(arguments);
+            assert!(
+                !ran.out.contains("canary") && !ran.err.contains("canary"),
+                "{arguments:?}\n{}{}",
+                ran.out,
+                ran.err
+            );
+        }
+    }
+    let ran = folder.run(&["init", "postgres://u:canary@db/x", "--force"]);
+    assert_eq!(ran.code, 2);
+    assert!(!ran.err.contains("canary"), "{}", ran.err);
+}
+
+#[test]
+fn colour_is_for_terminals_unless_asked_for() {
+    let folder = Folder::new();
+    folder.write("honeyflow.toml", "[nod]\n");
+    assert!(!folder.run(&["check"]).out.contains('\u{1b}'));
+    assert!(folder.run(&["check", "--color", "always"]).out.contains("\u{1b}[1;31merror[unknown-section]"));
+}

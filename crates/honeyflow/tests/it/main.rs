@@ -1,0 +1,7 @@
+//! Drives the built binary the way people do: what is typed, what is printed where, and the exit code.
+
+mod check;
+mod folder;
+mod init;
+mod source;
+mod usage;

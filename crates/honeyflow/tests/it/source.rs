@@ -1,0 +1,79 @@
+//! `honeyflow source …` and what can be asked of a store without a node.
+
+use super::folder::Folder;
+
+#[test]
+fn ob_19_install_upgrade_uninstall() {
+    let folder = Folder::configured();
+    let printed = folder.run(&["source", "install", "--print"]);
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    assert!(printed.out.to_uppercase().contains("CREATE TRIGGER"), "{}", printed.out);
+    assert_eq!(folder.run(&["source", "install"]).code, 2, "nobody is there to be asked");
+    assert!(folder.run(&["source", "list"]).out.contains("not installed"), "neither has changed anything");
+    assert_eq!(folder.run(&["source", "upgrade", "--yes"]).code, 2, "there is nothing to upgrade");
+    let first = folder.run(&["source", "install", "--yes"]);
+    assert_eq!(first.code, 0, "{}", first.err);
+    let second = folder.run(&["source", "install", "--yes"]);
+    assert!(second.err.contains("0 triggers made, 0 replaced, 0 removed"), "{}", second.err);
+    let shown = folder.run(&["source", "show"]);
+    assert!(shown.out.contains("as they should be"), "{}{}", shown.out, shown.err);
+    folder.sql("update book set title = 'More bees' where id = 1;");
+    let status = folder.run(&["status", "--output", "json"]);
+    let row: serde_json::Value = serde_json::from_str(&status.out).unwrap();
+    assert_eq!((row["source"].as_str(), row["waiting"].as_u64()), (Some("shop"), Some(1)));
+    let refused = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    folder.sql("delete from honeyflow_outbox;");
+    assert!(folder.run(&["source", "uninstall", "--print"]).out.contains("DROP TABLE \"honeyflow_outbox\";"));
+    let removed = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(removed.code, 0, "{}", removed.err);
+    assert!(folder.run(&["source", "list"]).out.contains("not installed"));
+}
+
+#[test]
+fn workflows_are_listed_shown_paused_and_resumed() {
+    let folder = Folder::configured();
+    let shown = folder.run(&["workflow", "show", "book"]);
+    assert!(
+        shown.out.contains("● load [sql.load]") && shown.out.contains("● index [search.index] ⇒ book  ← load"),
+        "{}",
+        shown.out
+    );
+    assert!(folder.run(&["workflow", "list"]).out.contains("shop.book"), "also before anything is installed");
+    assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
+    assert_eq!(folder.run(&["workflow", "pause", "book", "--why", "the index moves"]).code, 0);
+    assert!(folder.run(&["workflow", "list"]).out.contains("the index moves"));
+    assert_eq!(folder.run(&["workflow", "resume", "book"]).code, 0);
+    assert!(!folder.run(&["workflow", "list"]).out.contains("the index moves"));
+}
+
+#[test]
+fn a_key_is_explained_from_what_is_stored() {
+    let folder = Folder::configured();
+    assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
+    folder.sql("update book set title = 'Bees, again' where id = 1;");
+    let ran = folder.run(&["explain", "book", "1"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for line in ["\"title\":\"Bees, again\"", "event     ", "sink      book: absent"] {
+        assert!(ran.out.contains(line), "{line}\n{}", ran.out);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&folder.run(&["explain", "book", "1", "-o", "json"]).out).unwrap();
+    assert_eq!(
+        (json["document"]["publisher"].as_str(), json["events"].as_array().map(Vec::len)),
+        (Some("Hive"), Some(1))
+    );
+    assert!(folder.run(&["explain", "book", "99"]).out.contains("none: there is no such row"));
+}
+
+#[test]
+fn nothing_is_parked_and_nothing_is_indexed_at_first() {
+    let folder = Folder::configured();
+    assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
+    let list = folder.run(&["parked", "list"]);
+    assert_eq!((list.code, list.out.as_str()), (0, ""), "{}", list.err);
+    assert_eq!(folder.run(&["parked", "show", "1"]).code, 1);
+    assert_eq!(folder.run(&["parked", "retry", "--all"]).code, 1);
+    let search = folder.run(&["search", "book", "bees"]);
+    assert_eq!((search.code, search.out.as_str()), (0, ""), "{}", search.err);
+}
