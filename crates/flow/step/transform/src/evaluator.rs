@@ -1,0 +1,185 @@
+//! Evaluates something for each item of a batch, off the reactor, within a given time.
+//!
+//! An item may take two fifths of that time, and if that is not enough, two fifths again, alone: then it is
+//! rejected as `too-slow`. So an answer for every item is there before the time is over.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use honeyflow_runtime::{Clock, Failure, time::BootClock};
+use honeyflow_step::{Batch, Item};
+use tokio::sync::Notify;
+
+use crate::{
+    lane::{Lane, Results, Sight},
+    pool::Pool,
+    strikes::{ITEMS_MAX, Strikes, WINDOW},
+};
+
+/// For a batch that names no time.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// What is done for one item, on a thread of the pool.
+pub type Work<T> = Arc<dyn Fn(&Item) -> Result<T, Failure> + Send + Sync>;
+
+/// One per step: slow items are counted against the workflow that they belong to.
+pub struct Evaluator {
+    pool: Arc<Pool>,
+    clock: Arc<dyn Clock>,
+    strikes: Mutex<Strikes>,
+}
+
+impl Evaluator {
+    pub fn new(pool: Arc<Pool>) -> Evaluator {
+        Evaluator::with_clock(pool, Arc::new(BootClock))
+    }
+
+    /// The clock tells only how long ago other items were too slow.
+    pub fn with_clock(pool: Arc<Pool>, clock: Arc<dyn Clock>) -> Evaluator {
+        Evaluator { pool, clock, strikes: Mutex::default() }
+    }
+
+    /// Threads of the pool that were given up and still run.
+    pub fn abandoned(&self) -> usize {
+        self.pool.abandoned()
+    }
+
+    /// One result per item, in the items' order, within `timeout`.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        batch: Arc<Batch>,
+        timeout: Duration,
+        work: Work<T>,
+    ) -> Vec<Result<T, Failure>> {
+        let timeout = if timeout.is_zero() { TIMEOUT_DEFAULT } else { timeout };
+        let item_time_max = timeout * 2 / 5;
+        let deadline = Instant::now() + timeout * 19 / 20;
+        let mut watch = Watch {
+            pool: &self.pool,
+            results: std::iter::repeat_with(|| None).take(batch.items.len()).collect(),
+            lanes: Vec::new(),
+            ended: Arc::new(Notify::new()),
+            batch: &batch,
+            work,
+        };
+        watch.begin((0..batch.items.len()).collect(), false);
+        loop {
+            let now = Instant::now();
+            let look_at = watch.look(now, item_time_max, |item| self.too_slow(item, item_time_max));
+            if watch.lanes.is_empty() || now >= deadline {
+                break;
+            }
+            let wake_at = look_at.min(deadline).into();
+            // late or early, the next look tells
+            let _ = tokio::time::timeout_at(wake_at, Arc::clone(&watch.ended).notified_owned()).await;
+        }
+        watch.give_up();
+        std::mem::take(&mut watch.results)
+            .into_iter()
+            .map(|result| result.unwrap_or_else(|| Err(not_reached())))
+            .collect()
+    }
+
+    fn too_slow(&self, item: &Item, item_time_max: Duration) -> Failure {
+        let stop = {
+            let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+            strikes.add(self.clock.now(), &item.entity, &item.key)
+        };
+        if stop {
+            let minutes = WINDOW.as_secs() / 60;
+            return Failure::fatal(
+                "too-slow",
+                format!(
+                    "{ITEMS_MAX} items took longer than {item_time_max:?} within {minutes} min: make the expression cheaper"
+                ),
+            );
+        }
+        Failure::reject("too-slow", format!("the expression took longer than {item_time_max:?} for this item, twice"))
+    }
+}
+
+/// The lanes of one batch. If the caller goes away, they are given up as well.
+struct Watch<'a, T: Send + 'static> {
+    pool: &'a Pool,
+    batch: &'a Arc<Batch>,
+    work: Work<T>,
+    results: Vec<Option<Result<T, Failure>>>,
+    lanes: Vec<Arc<Lane<T>>>,
+    ended: Arc<Notify>,
+}
+
+impl<T: Send + 'static> Watch<'_, T> {
+    fn begin(&mut self, indices: VecDeque<usize>, alone: bool) {
+        if indices.is_empty() {
+            return;
+        }
+        let lane = Arc::new(Lane::new(indices, alone));
+        let (batch, work, ended) = (Arc::clone(self.batch), Arc::clone(&self.work), Arc::clone(&self.ended));
+        let on_thread = Arc::clone(&lane);
+        let submitted = self.pool.submit(Box::new(move || {
+            let fate = on_thread.work(&|index| work(&batch.items[index]));
+            ended.notify_one();
+            fate
+        }));
+        // its items keep no result, and so will be said to be not reached
+        if submitted.is_ok() {
+            self.lanes.push(lane);
+        }
+    }
+
+    /// Gathers what has ended, replaces what is stuck; when to look again at the latest.
+    fn look(&mut self, now: Instant, item_time_max: Duration, too_slow: impl Fn(&Item) -> Failure) -> Instant {
+        let mut look_at = now + item_time_max;
+        for lane in std::mem::take(&mut self.lanes) {
+            match lane.look(now, item_time_max) {
+                Sight::Running(until) => {
+                    look_at = look_at.min(until);
+                    self.lanes.push(lane);
+                }
+                Sight::Ended(done) => self.keep(done),
+                Sight::Overrun { done, suspect, rest } => {
+                    self.pool.abandon();
+                    self.keep(done);
+                    if lane.alone {
+                        self.results[suspect] = Some(Err(too_slow(&self.batch.items[suspect])));
+                    } else {
+                        self.begin(VecDeque::from([suspect]), true);
+                    }
+                    self.begin(rest, false);
+                }
+            }
+        }
+        look_at
+    }
+
+    fn keep(&mut self, done: Results<T>) {
+        for (index, result) in done {
+            self.results[index] = Some(result);
+        }
+    }
+}
+
+impl<T: Send + 'static> Watch<'_, T> {
+    fn give_up(&mut self) {
+        for lane in std::mem::take(&mut self.lanes) {
+            let (done, left_behind) = lane.give_up();
+            if left_behind {
+                self.pool.abandon();
+            }
+            self.keep(done);
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Watch<'_, T> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+fn not_reached() -> Failure {
+    Failure::retry("not-reached", "the batch's time was over before this item was evaluated")
+}

@@ -1,0 +1,136 @@
+//! A few threads for work that may never come back. They cannot be stopped from outside, so one that overruns is
+//! abandoned: it counts no longer as one of the pool's, another takes its place, and it ends when its work does.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use honeyflow_workflow::expression::STACK_BYTES;
+
+/// Batches wait here, not items; the engine bounds how many it gives out.
+const QUEUE_MAX: usize = 256;
+
+/// What a job found out about itself when it had ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Kept,
+    /// [`Pool::abandon`] was called for it meanwhile: its thread has been replaced and must go.
+    Abandoned,
+}
+
+pub type Job = Box<dyn FnOnce() -> Fate + Send>;
+
+/// The queue is full, or the system gives no thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    threads_max: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    abandoned: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// Threads begin when there is work for them.
+    pub fn new(threads_max: usize) -> Pool {
+        let shared = Shared { threads_max: threads_max.max(1), state: Mutex::default(), wake: Condvar::new() };
+        Pool { shared: Arc::new(shared) }
+    }
+
+    /// A job must not panic, and must say itself whether it was abandoned.
+    pub fn submit(&self, job: Job) -> Result<(), Busy> {
+        let mut state = self.shared.lock();
+        if state.queue.len() >= QUEUE_MAX {
+            return Err(Busy);
+        }
+        if state.idle <= state.queue.len() && !self.shared.add_thread(&mut state) && state.threads == 0 {
+            return Err(Busy);
+        }
+        state.queue.push_back(job);
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// The job that one of the threads works on is given up; it will answer [`Fate::Abandoned`].
+    pub fn abandon(&self) {
+        let mut state = self.shared.lock();
+        state.threads -= 1;
+        state.abandoned += 1;
+        // jobs behind it must not wait for the next submit to get a thread
+        if state.queue.len() > state.idle {
+            self.shared.add_thread(&mut state);
+        }
+    }
+
+    /// Threads that were given up and still run.
+    pub fn abandoned(&self) -> usize {
+        self.shared.lock().abandoned
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // nothing panics while it is held
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_thread(self: &Arc<Self>, state: &mut State) -> bool {
+        let shared = Arc::clone(self);
+        let builder = std::thread::Builder::new().name("expression".to_owned()).stack_size(STACK_BYTES);
+        let added = state.threads < self.threads_max && builder.spawn(move || shared.work()).is_ok();
+        state.threads += usize::from(added);
+        added
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.lock();
+            let job = loop {
+                if let Some(job) = state.queue.pop_front() {
+                    break job;
+                }
+                if state.closed {
+                    state.threads -= 1;
+                    return;
+                }
+                state.idle += 1;
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+            };
+            drop(state);
+            if job() == Fate::Abandoned {
+                self.lock().abandoned -= 1;
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.wake.notify_all();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("abandoned", &self.abandoned()).finish_non_exhaustive()
+    }
+}
