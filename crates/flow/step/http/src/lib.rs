@@ -1,1 +1,197 @@
-//! 
+//! `http.call`: one request per item. Data never decides who is called: scheme, host and port stand in the
+//! configuration, and a name is connected to only at addresses that were checked.
+//!
+//! Every call carries `Idempotency-Key`, the same over attempts and owners, and `Honeyflow-Version`, the stamp. What the
+//! server did is known from a whole answer only; without one the call is repeated under the same key.
+
+mod address;
+mod body;
+mod client;
+mod config;
+mod encode;
+mod kind;
+mod outcome;
+mod template;
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use address::Guard;
+pub use address::{Network, NetworkError, Refused};
+pub use client::{Lookup, SystemLookup};
+pub use config::{Answer, Config, Error};
+use futures_util::{StreamExt, future::BoxFuture, stream};
+use honeyflow_event::Document;
+use honeyflow_runtime::Failure;
+use honeyflow_step::{Batch, Item, Outcome, Step};
+use honeyflow_step_transform::{Evaluator, Pool, Work, variables};
+use honeyflow_workflow::Expression;
+pub use kind::kind;
+use reqwest::{Method, Url, header};
+use serde_json::Value;
+pub use template::Error as UrlError;
+use template::Template;
+
+/// Calls of one batch under way at once.
+pub const CALLS_MAX: usize = 16;
+/// Of a request's body.
+pub const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Rendering URL and body, of the whole batch.
+const RENDER_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+/// Above it, an answer is read on a thread for such work.
+const PARSE_INLINE_BYTES_MAX: usize = 256 * 1024;
+
+pub struct HttpStep {
+    evaluator: Arc<Evaluator>,
+    render: Work<Request>,
+    caller: Arc<Caller>,
+}
+
+/// What an item has become.
+struct Request {
+    url: Url,
+    body: Option<Vec<u8>>,
+}
+
+struct Caller {
+    client: reqwest::Client,
+    method: Method,
+    answer: Answer,
+    guard: Guard,
+    /// Where the URL names an address: no resolver is asked then.
+    address: Option<IpAddr>,
+}
+
+impl HttpStep {
+    pub fn new(config: &Config) -> Result<HttpStep, Error> {
+        HttpStep::with_lookup(config, Arc::new(SystemLookup))
+    }
+
+    /// With another way from names to addresses; what it finds is checked all the same.
+    pub fn with_lookup(config: &Config, lookup: Arc<dyn Lookup>) -> Result<HttpStep, Error> {
+        HttpStep::on(Arc::new(Pool::new(1)), config, lookup)
+    }
+
+    /// Evaluates its expressions on threads that it shares with other steps.
+    pub fn on(pool: Arc<Pool>, config: &Config, lookup: Arc<dyn Lookup>) -> Result<HttpStep, Error> {
+        let template = Template::parse(&config.url, config.http)?;
+        let (method, guard) = (config.method()?, config.guard()?);
+        let host = template.origin().host_str().unwrap_or_default();
+        let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        if let Some(address) = address {
+            guard.check(address)?;
+        }
+        let client = client::build(config, lookup)?;
+        let render = render(template, config.body.clone(), &method);
+        Ok(HttpStep {
+            evaluator: Arc::new(Evaluator::new(pool)),
+            render,
+            caller: Arc::new(Caller { client, method, answer: config.answer, guard, address }),
+        })
+    }
+}
+
+impl Step for HttpStep {
+    fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
+        let (evaluator, caller, render) =
+            (Arc::clone(&self.evaluator), Arc::clone(&self.caller), Arc::clone(&self.render));
+        Box::pin(async move {
+            // the answers must be there before the batch's own time is over
+            let timeout = if batch.timeout.is_zero() { kind().timeout } else { batch.timeout };
+            let deadline = Instant::now() + timeout * 19 / 20;
+            if let Some(failure) = caller.refused() {
+                return vec![Outcome::Failed(failure); batch.items.len()];
+            }
+            let batch = Arc::new(batch);
+            let render_timeout = RENDER_TIMEOUT_MAX.min(timeout / 2);
+            let requests = evaluator.run(Arc::clone(&batch), render_timeout, render).await;
+            let mut outcomes = vec![Outcome::Failed(outcome::timed_out()); batch.items.len()];
+            let (caller, batch) = (&caller, &batch);
+            // in the order in which they end: a slow one holds up only itself
+            let mut calls = stream::iter(requests.into_iter().enumerate())
+                .map(|(index, request)| async move {
+                    let called = match request {
+                        Ok(request) => caller.call(request, batch, &batch.items[index], deadline).await,
+                        Err(failure) => Err(failure),
+                    };
+                    (index, called.map_or_else(Outcome::Failed, Outcome::Done))
+                })
+                .buffer_unordered(CALLS_MAX);
+            while let Some((index, outcome)) = calls.next().await {
+                outcomes[index] = outcome;
+            }
+            outcomes
+        })
+    }
+}
+
+impl Caller {
+    /// Addresses of this machine come and go, so one that is named outright is judged for each batch.
+    fn refused(&self) -> Option<Failure> {
+        let refused = self.guard.check(self.address?).err()?;
+        Some(Failure::retry("address-refused", refused.to_string()))
+    }
+
+    async fn call(&self, request: Request, batch: &Batch, item: &Item, deadline: Instant) -> Result<Document, Failure> {
+        if Instant::now() >= deadline {
+            return Err(Failure::retry("not-reached", "the batch's time was over before this call began"));
+        }
+        let sent = self.send(request, batch, item);
+        tokio::time::timeout_at(deadline.into(), sent).await.unwrap_or_else(|_| Err(outcome::timed_out()))
+    }
+
+    async fn send(&self, request: Request, batch: &Batch, item: &Item) -> Result<Document, Failure> {
+        let mut builder = self
+            .client
+            .request(self.method.clone(), request.url)
+            .header("idempotency-key", item.idempotency_key(batch))
+            .header("honeyflow-version", item.stamp.to_string());
+        if let Some(body) = request.body {
+            builder = builder.body(body);
+        }
+        let mut response = builder.send().await.map_err(|error| outcome::of_error(&error))?;
+        if let Some(failure) = outcome::of_status(response.status(), response.headers()) {
+            return Err(failure);
+        }
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let body = body::read(&mut response).await?;
+        let answer = self.answer;
+        if body.len() <= PARSE_INLINE_BYTES_MAX {
+            return outcome::of_body(content_type.as_deref(), body, answer);
+        }
+        tokio::task::spawn_blocking(move || outcome::of_body(content_type.as_deref(), body, answer))
+            .await
+            .unwrap_or_else(|_| Err(body::broken("it cannot be read")))
+    }
+}
+
+fn render(template: Template, body: Option<Expression>, method: &Method) -> Work<Request> {
+    let has_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH) || body.is_some();
+    let mut expressions: Vec<Expression> = template.expressions().cloned().collect();
+    expressions.extend(body.clone());
+    Arc::new(move |item| {
+        let variables = variables::of(item, &expressions);
+        let input = item.input.as_deref().unwrap_or(&Value::Null);
+        let url = template.render(input, &variables)?;
+        let body = match &body {
+            _ if !has_body => None,
+            Some(body) => Some(json(&template::evaluate(body, input, &variables)?)?),
+            None => Some(json(input)?),
+        };
+        Ok(Request { url, body })
+    })
+}
+
+fn json(value: &Value) -> Result<Vec<u8>, Failure> {
+    let bytes =
+        serde_json::to_vec(value).map_err(|_| Failure::reject("bad-request", "the body cannot be written as JSON"))?;
+    if bytes.len() > REQUEST_BYTES_MAX {
+        return Err(Failure::reject("request-too-large", format!("the body has more than {REQUEST_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
