@@ -1,0 +1,12 @@
+//! The suite of the contract.
+
+use honeyflow_conformance::hive::Harness;
+
+use crate::Shop;
+
+async fn fresh() -> Harness {
+    let shop = Shop::new();
+    Harness { hive: shop.hive(), many_nodes: false, keep: Box::new(shop) }
+}
+
+honeyflow_conformance::hive_suite!(fresh);

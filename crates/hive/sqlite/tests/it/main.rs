@@ -1,0 +1,60 @@
+//! The hive in SQLite: the suite that every backend passes, and what only a file on one machine has.
+
+mod beat;
+mod conformance;
+mod lock;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use honeyflow_hive::{HiveStore, NodeId, Reply, Request};
+use honeyflow_hive_sqlite::{Options, SqliteHive};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+/// An application's database in a folder of its own.
+pub struct Shop {
+    pub folder: TempDir,
+}
+
+impl Shop {
+    pub fn new() -> Shop {
+        let shop = Shop { folder: tempfile::tempdir().unwrap() };
+        shop.application()
+            .execute_batch("pragma journal_mode = wal; create table book(id integer primary key)")
+            .unwrap();
+        shop
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("shop.db")
+    }
+
+    pub fn locks(&self) -> PathBuf {
+        self.folder.path().join("shop.db.honeyflow")
+    }
+
+    /// A connection as the application has it.
+    pub fn application(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+
+    pub fn hive(&self) -> Arc<SqliteHive> {
+        let options = Options { busy_timeout: Duration::from_millis(50), ..Options::new(self.path()) };
+        Arc::new(SqliteHive::open(&options).unwrap())
+    }
+}
+
+pub fn node() -> NodeId {
+    NodeId(Uuid::new_v4())
+}
+
+pub fn join(node: NodeId) -> Request {
+    Request::Join { node, name: "reader".into(), ttl_ms: 6000, meta: r#"{"pid":4711}"#.into() }
+}
+
+pub async fn nodes(hive: &SqliteHive) -> Vec<NodeId> {
+    match hive.call(Request::Nodes).await.unwrap() {
+        Reply::Nodes(nodes) => nodes.into_iter().map(|node| node.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
