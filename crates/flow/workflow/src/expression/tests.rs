@@ -154,6 +154,9 @@ fn wf_16_what_could_run_for_ever_is_refused() {
         "def f: f; f",
         "def f(x): 1 | f(x); f(1)",
         "def f: def g: f; g; f",
+        "def length: length; length",
+        "def f: 1; def f: f; f",
+        "def map(f): [.[] | f] | map(f); map(1)",
         "range(infinite)",
         "range(.n)",
         "range(0; .n)",
@@ -173,6 +176,7 @@ fn wf_16_what_could_run_for_ever_is_refused() {
     ] {
         assert!(Expression::parse(source).is_err(), "{source} was not refused");
     }
+    assert!(refused("def map(f): map(f); map(1)").ends_with("`map` calls itself, and could do so for ever"));
     assert_eq!(evaluate("[range(3)]", &Value::Null).unwrap(), json!([0, 1, 2]));
     assert_eq!(evaluate("[range(-2; 1)]", &Value::Null).unwrap(), json!([-2, -1, 0]));
     assert_eq!(
