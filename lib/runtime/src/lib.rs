@@ -4,6 +4,7 @@
 
 pub mod backoff;
 pub mod failure;
+pub mod supervise;
 pub mod time;
 
 pub use backoff::Backoff;

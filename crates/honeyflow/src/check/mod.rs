@@ -67,6 +67,9 @@ pub async fn examine(config: &Config, source: &SourceConfig) -> Examined {
             }
         }
     }
+    for bound in &bound {
+        look_at_plan(&database, bound, &examined.reads, &mut examined.problems).await;
+    }
     look_at_fields(config, &bound, &mut examined.problems);
     examined.bound = bound;
     examined.database = Some(database);
@@ -107,6 +110,36 @@ fn look_at_reads(entity: &EntityConfig, reads: &Reads, database: &Database, prob
             problems.push(Problem { severity: Severity::Warning, ..problem });
         }
     }
+}
+
+/// A batch should find its rows by the whole key: a row value `in` uses only the first column of an index.
+async fn look_at_plan(database: &Database, bound: &Bound, reads: &[(String, Reads)], problems: &mut Vec<Problem>) {
+    let entity = &bound.entity;
+    let reads = reads.iter().find(|(name, _)| **name == *entity.name);
+    let Some(alias) = reads.and_then(|(_, reads)| reads.alias(&entity.table)) else { return };
+    let Ok(plan) = database.query_plan(&bound.document).await else { return };
+    let step = |verb: &str| {
+        let of_table = |line: &&String| {
+            line.strip_prefix(verb)
+                .and_then(|rest| rest.strip_prefix(alias))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        plan.iter().find(of_table)
+    };
+    let parts = entity.key.len();
+    let message = match (step("SCAN "), step("SEARCH ")) {
+        (Some(_), _) => format!("every batch reads the whole table `{}`", entity.table),
+        (None, Some(search)) if search.matches("=?").count() < parts => {
+            format!("a batch finds its rows in `{}` by fewer columns than the key has ({parts})", entity.table)
+        }
+        _ => return,
+    };
+    let help = if parts > 1 {
+        "write `join $keys k on …` with every part of the key instead of `in $keys`; an index must begin with these columns"
+    } else {
+        "compare the key column itself with `in $keys`, and see to it that it has an index"
+    };
+    problems.push(warning(format!("entity.{}.document", entity.name), "slow-plan", &message, help));
 }
 
 /// A field that no document has is never found by; nearly always it is misspelt. Told only where the document goes from

@@ -22,6 +22,13 @@ pub struct Reads {
 }
 
 impl Reads {
+    /// What the table is called in the statement, if it stands there once.
+    pub fn alias(&self, table: &str) -> Option<&str> {
+        let mut found = self.names.iter().filter(|(_, of)| of.eq_ignore_ascii_case(table));
+        let (alias, _) = found.next()?;
+        found.next().is_none().then_some(alias)
+    }
+
     /// Whether the statement may read this column.
     pub fn uses(&self, table: &str, column: &str) -> bool {
         let column = column.to_ascii_lowercase();

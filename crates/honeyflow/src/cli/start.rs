@@ -23,7 +23,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     let config = context.config()?;
     install_if_needed(&config, arguments.yes).await?;
     let (node, service) = Node::open(&config, &node::Options::default()).await?;
-    let mut running = tokio::spawn(service.run());
+    let mut running = Node::run(service);
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| cannot_listen(&error))?;
     tracing::info!(node = %node.name, incarnation = %node.incarnation, "started");
     tokio::select! {

@@ -30,9 +30,8 @@ pub fn markdown(kinds: &Catalogue) -> String {
             "workflow" => workflow(&mut page, kinds),
             _ => table(&mut page, section.keys),
         }
-        match section.name {
-            "sink" => fields(&mut page),
-            _ => {}
+        if section.name == "sink" {
+            fields(&mut page);
         }
         for key in section.keys {
             if let Shape::Tables(keys) = key.shape {

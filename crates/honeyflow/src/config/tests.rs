@@ -414,7 +414,7 @@ fn se_30_what_steers_a_terminal_is_escaped() {
 
 #[test]
 fn long_lines_are_shown_around_the_place() {
-    let text = format!("[entity.book]\n{}columns = 5, b = 1}}\n", format!("source = {{ a = {:?}, ", "x".repeat(400)));
+    let text = format!("[entity.book]\nsource = {{ a = {:?}, columns = 5, b = 1}}\n", "x".repeat(400));
     insta::assert_snapshot!(said(&text), @r#"
     honeyflow.toml:1:1: error[missing-key]: [entity.book] needs the key `key`
        1 │ [entity.book]

@@ -1,11 +1,11 @@
 //! `honeyflow demo`: a bookshop in SQLite, an embedded index, an application that changes things, and a proof at the
 //! end. No server, no configuration.
 
-mod dice;
-mod proof;
-mod shop;
-mod timing;
-mod traffic;
+pub mod dice;
+pub mod proof;
+pub mod shop;
+pub mod timing;
+pub mod traffic;
 
 use std::{
     path::{Path, PathBuf},
@@ -85,7 +85,7 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
     let node_options = node::Options { wrap_sink: Some(Box::new(wrap)) };
     let (node, service) = Node::open(&config, &node_options).await?;
-    let mut running = tokio::spawn(service.run());
+    let mut running = Node::run(service);
     let store = node.sources[0].database.store.clone();
     bar.set_message("indexing what is there");
     reindex::reindex(&store, &node.sources[0].bound[0].entity, |events| {
@@ -151,7 +151,8 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     })
 }
 
-fn write_config(folder: &Path) -> Result<Config, Failure> {
+/// Writes the configuration of the shop into the folder, and reads it.
+pub fn write_config(folder: &Path) -> Result<Config, Failure> {
     let cannot =
         |error: std::io::Error| Failure::fatal("demo", format!("cannot write to {}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(cannot)?;

@@ -132,7 +132,8 @@ fn link_of<'a>(catalogue: &'a Catalogue, table: &'a Table, look: &dyn Look) -> O
     let others: Vec<&Column> = table
         .columns
         .iter()
-        .filter(|column| !linking.contains(&&column.name) && !(own_number && column.key_position.is_some()))
+        .filter(|column| !linking.contains(&&column.name))
+        .filter(|column| !own_number || column.key_position.is_none())
         .collect();
     let keyed = same(&key) || (own_number && (unique || others.is_empty())) || (key.is_empty() && others.is_empty());
     if table.view || !keyed || others.len() > OTHER_COLUMNS_MAX || unfit_key(table, look).is_some() {

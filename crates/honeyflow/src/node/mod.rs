@@ -7,17 +7,22 @@ pub mod reindex;
 pub mod source;
 pub mod steps;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use honeyflow_engine::shell::{self, SourcePort};
 use honeyflow_event::Name;
 use honeyflow_hive::{NodeId, member};
 use honeyflow_hive_sqlite::SqliteHive;
-use honeyflow_runtime::{Failure, time::BootClock};
+use honeyflow_runtime::{
+    Failure,
+    supervise::{self, Child},
+    time::BootClock,
+};
 use honeyflow_sink::Sink;
 use honeyflow_source_outbox::OutboxSource;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
+use tokio::task::JoinHandle;
 
 use honeyflow_sink_tantivy::TantivySink;
 
@@ -53,7 +58,7 @@ impl Node {
         }
         let sinks = open_sinks(config, &sources, options).await?;
         let graphs = plan::graphs(config)?;
-        let steps = steps::build(&graphs, &sources, &sinks)?;
+        let steps = steps::build(config.file.parent().unwrap_or(Path::new("")), &graphs, &sources, &sinks)?;
         let plan = Arc::new(plan::plan(config, &graphs));
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut ports = Vec::new();
@@ -72,14 +77,25 @@ impl Node {
             sources: ports,
             steps,
             member: member::Config::new(incarnation, name.as_str().into(), meta.to_string()),
+            incarnation: Box::new(uuid::Uuid::new_v4),
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
         Ok((Node { name, incarnation, sources, sinks, graphs, engine, _data: data }, service))
     }
 
+    /// Runs the node's parts under supervision, until it is drained or a failure stops it.
+    pub fn run(service: shell::Service) -> JoinHandle<Result<(), Failure>> {
+        let service = Arc::new(service);
+        let engine = Child::new("engine", move || {
+            let service = service.clone();
+            async move { service.run().await }
+        });
+        tokio::spawn(async move { supervise::run(vec![engine], supervise::Config::default(), &BootClock).await })
+    }
+
     /// Stops taking work and waits for what is held; at most `grace`.
-    pub async fn drain(&self, running: &mut tokio::task::JoinHandle<Result<(), Failure>>, grace: Duration) {
+    pub async fn drain(&self, running: &mut JoinHandle<Result<(), Failure>>, grace: Duration) {
         self.engine.drain().await;
         if tokio::time::timeout(grace, running).await.is_err() {
             tracing::warn!(

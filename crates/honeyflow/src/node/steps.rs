@@ -1,18 +1,20 @@
 //! Steps, made from what the configuration says of them.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{IndexStep, Sink};
 use honeyflow_step::Step;
 use honeyflow_step_control::Inline;
+use honeyflow_step_http::HttpStep;
 use honeyflow_step_sql::LoadStep;
 use honeyflow_step_transform::TransformStep;
 use honeyflow_store::{Statement, Store};
 use honeyflow_workflow::{Expression, Graph, Role};
 
 use super::source::OpenSource;
+use crate::config::Url;
 
 /// Batches of a kind that are worked on at once in this node.
 pub fn concurrency(kind: &str) -> u32 {
@@ -26,15 +28,21 @@ pub fn concurrency(kind: &str) -> u32 {
     }
 }
 
+/// `folder`: where references to secret files are looked for.
 pub fn build(
+    folder: &Path,
     graphs: &[Arc<Graph>],
     sources: &[OpenSource],
     sinks: &[(Name, Arc<dyn Sink>)],
 ) -> Result<Vec<Vec<Arc<dyn Step>>>, Failure> {
-    graphs.iter().map(|graph| graph.steps.iter().map(|step| build_one(graph, step, sources, sinks)).collect()).collect()
+    graphs
+        .iter()
+        .map(|graph| graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks)).collect())
+        .collect()
 }
 
 fn build_one(
+    folder: &Path,
     graph: &Graph,
     step: &honeyflow_workflow::Step,
     sources: &[OpenSource],
@@ -71,6 +79,15 @@ fn build_one(
             let expression = text("expression").unwrap_or(".");
             let expression = Expression::parse(expression).map_err(|error| bad(error.to_string()))?;
             Arc::new(TransformStep::new(expression))
+        }
+        "http.call" => {
+            let secret = |reference: &str| {
+                let secret = Url::read(reference, folder).resolve().map_err(|unresolved| unresolved.to_string())?;
+                Ok(secret.reveal().to_owned())
+            };
+            let config = honeyflow_step_http::Config::read(&step.settings, &secret);
+            let config = config.map_err(|error| bad(error.to_string()))?;
+            Arc::new(HttpStep::new(&config).map_err(|error| bad(error.to_string()))?)
         }
         other => return Err(bad(format!("this build has no kind {other}"))),
     })

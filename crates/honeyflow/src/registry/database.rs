@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Store, catalogue::Table, misplaced,
+    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Statement, Store, catalogue::Table,
+    misplaced,
 };
 use honeyflow_store_sqlite::{Installed, Options, SqliteStore, capture, capture::Changes, catalogue, schema};
 use rusqlite::Connection;
@@ -107,6 +108,23 @@ impl Database {
 
     pub async fn drift(&self, wanted: Vec<CaptureTable>) -> Result<capture::DriftReport, Failure> {
         self.store.read_with(move |connection| capture::check_drift(connection, &wanted)).await
+    }
+
+    /// How SQLite would go about the statement: its `explain query plan`, line by line.
+    pub async fn query_plan(&self, statement: &Statement) -> Result<Vec<String>, Failure> {
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let parts = statement.key.iter().enumerate();
+        let parts: Vec<String> =
+            parts.map(|(n, column)| format!("json_extract(value, '$[{n}]') as {}", quoted(&column.name))).collect();
+        let row_set = format!("(select {} from json_each(?1))", parts.join(", "));
+        let sql = format!("explain query plan {}", honeyflow_store::keys::rewrite(statement, &row_set)?);
+        let read = move |connection: &mut Connection| {
+            let plan = || -> rusqlite::Result<Vec<String>> {
+                connection.prepare(&sql)?.query_map(["[]"], |row| row.get(3))?.collect()
+            };
+            plan().map_err(|error| Failure::retry("store-error", format!("explain a statement: {error}")))
+        };
+        self.store.read_with(read).await
     }
 
     /// `wal`, `delete`, …

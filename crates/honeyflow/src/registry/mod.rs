@@ -21,7 +21,7 @@ pub fn kinds() -> Catalogue {
     let mut kinds = vec![
         honeyflow_step_sql::kind(),
         honeyflow_step_transform::kind(),
-        // honeyflow_step_http::kind(),
+        honeyflow_step_http::kind(),
         honeyflow_sink::index::kind(),
     ];
     kinds.extend(honeyflow_step_control::kinds());

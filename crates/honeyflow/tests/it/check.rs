@@ -74,6 +74,22 @@ fn ob_25_names_and_statements_are_held_against_the_database() {
 }
 
 #[test]
+fn a_plan_that_does_not_use_the_whole_key_is_a_warning() {
+    let folder = Folder::new();
+    folder.sql("pragma journal_mode = wal; create table line (a integer, b integer, note text, primary key (a, b));");
+    assert_eq!(folder.run(&["init", "sqlite:shop.db"]).code, 0);
+    assert!(!folder.run(&["check"]).out.contains("slow-plan"));
+    let text = folder.read("honeyflow.toml");
+    let join = "join $keys k on k.a = l.a and k.b = l.b";
+    assert!(text.contains(join), "{text}");
+    for slow in ["where (l.a, l.b) in $keys", "where l.a || '' in (select a from $keys)"] {
+        folder.write("honeyflow.toml", &text.replace(join, slow));
+        let ran = folder.run(&["check"]);
+        assert!(ran.out.contains("warning[slow-plan]"), "{slow}\n{}", ran.out);
+    }
+}
+
+#[test]
 fn ob_25_a_table_may_be_marked_as_untracked() {
     let folder = Folder::configured();
     folder.sql("create table vat (rate integer);");

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Core,
+    fact::Fact,
     input::{BatchId, Effect, ToEvaluate, Work, WorkerId},
     plan::{EXPRESSION, KindId},
     ready::{Ready, must_evaluate},
@@ -79,8 +80,10 @@ impl Core {
         while let Some(step) = steps.pop() {
             if run.run.passes(&graph, step) {
                 run.run.end(&graph, step, honeyflow_workflow::End::Succeeded, steps);
+                self.facts.note(|| Fact::Ended { run: run.number, step });
                 continue;
             }
+            self.facts.note(|| Fact::Ready { run: run.number, step });
             let definition = &graph.steps[step as usize];
             let evaluated = run.find_extra(step, 0).is_some_and(|extra| extra.evaluated);
             let evaluate = must_evaluate(definition) && !evaluated && !run.run.is_missing();
@@ -176,7 +179,9 @@ impl Core {
                 } else {
                     run.stamp
                 };
-                items.push(self.item(ready, step, stamp));
+                let item = self.item(ready, step, stamp);
+                self.note_given(ready, step, item.event.id);
+                items.push(item);
             }
             let Some(run) = self.runs.get_mut(ready.run) else { continue };
             run.given |= kind != EXPRESSION;
@@ -221,6 +226,13 @@ impl Core {
         let run = self.runs.get_mut(ready.run).expect("looked up by the caller");
         run.stamp = stamp;
         Item { entity, key, stamp, event, input, phase: 0, index: ready.index, attempt }
+    }
+
+    fn note_given(&mut self, ready: &Ready, step: StepId, event: honeyflow_event::EventId) {
+        let Some(run) = self.runs.get(ready.run).filter(|_| self.facts.on) else { return };
+        let newest = self.row_ids(run).into_iter().max().unwrap_or(event);
+        let (run, index) = (run.number, ready.index);
+        self.facts.note(|| Fact::Given { run, step, index, event, newest });
     }
 
     fn to_evaluate(&self, slot: Slot, step: StepId) -> ToEvaluate {

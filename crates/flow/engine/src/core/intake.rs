@@ -249,6 +249,7 @@ impl Core {
         let mut ready = std::mem::take(&mut self.scratch_steps);
         ready.clear();
         let mut state = RunState {
+            number: self.facts.next_run(),
             run: Run::begin(&plan.graph, &mut ready),
             plan,
             workflow,
@@ -269,6 +270,7 @@ impl Core {
         let mut delayed = Vec::new();
         let sleeping = self.resume(&mut state, &mut ready, &mut delayed);
         self.counters.opened(&state);
+        self.note_opened(&state);
         let slot = self.runs.insert(state);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.push(slot);

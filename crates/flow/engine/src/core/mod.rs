@@ -17,6 +17,7 @@
 
 pub mod dispatch;
 pub mod evaluate;
+pub mod fact;
 pub mod gate;
 pub mod input;
 pub mod intake;
@@ -40,6 +41,7 @@ use honeyflow_store::write::{Charged, Checkpoint, Settled};
 pub use self::input::{BatchId, Effect, Evaluated, Input, WorkerId, WriteId};
 use self::{
     dispatch::Dispatch,
+    fact::{Fact, Facts},
     gate::Gates,
     key::Keys,
     plan::{Plan, SourceId},
@@ -92,6 +94,7 @@ pub struct Core {
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
+    pub(crate) facts: Facts,
     pub(crate) draining: bool,
     pub(crate) drained_said: bool,
     pub(crate) random: u64,
@@ -114,6 +117,7 @@ impl Core {
             gates: Gates::new(&plan),
             timers: Timers::default(),
             counters: Counters::default(),
+            facts: Facts::default(),
             draining: false,
             drained_said: false,
             random: seed | 1,
@@ -240,6 +244,7 @@ impl Core {
             if let Some(run) = self.runs.remove(slot) {
                 self.counters.forgotten += 1;
                 self.counters.closed(&run);
+                self.facts.note(|| Fact::Closed { run: run.number });
             }
         }
         let rows: Vec<Slot> =

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::{
     Core,
     dispatch::Held,
+    fact::Fact,
     input::{BatchId, Effect},
     ready::Ready,
     run::Life,
@@ -215,7 +216,9 @@ impl Core {
         let graph = run.plan.graph.clone();
         let mut ready = std::mem::take(&mut self.scratch_steps);
         ready.clear();
-        run.run.end(&graph, step, end, &mut ready);
+        if run.run.end(&graph, step, end, &mut ready) {
+            self.facts.note(|| Fact::Ended { run: run.number, step });
+        }
         if end == End::Failed && graph.definition.on_failure == honeyflow_workflow::OnFailure::Stop {
             run.run.stop(&graph);
         }
@@ -312,6 +315,9 @@ impl Core {
         let mut ready = Vec::new();
         run.run = honeyflow_workflow::Run::begin(&run.plan.graph, &mut ready);
         let key = run.key;
+        self.facts.note(|| Fact::Closed { run: run.number });
+        run.number = self.facts.next_run();
+        self.note_opened(&run);
         let moved = self.runs.insert(run);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.iter_mut().filter(|open| **open == slot).for_each(|open| *open = moved);

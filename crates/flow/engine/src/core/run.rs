@@ -22,6 +22,8 @@ pub(crate) enum Life {
 }
 
 pub(crate) struct RunState {
+    /// Tells runs of this core apart.
+    pub number: u64,
     /// The version it began with, whatever the configuration says later.
     pub plan: Arc<WorkflowPlan>,
     pub workflow: usize,

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::{
     Core,
+    fact::Fact,
     input::{Effect, WriteId},
     plan::SourceId,
     run::{Life, RunState},
@@ -71,6 +72,12 @@ impl Core {
         let graph = run.plan.graph.clone();
         let Some(verdict) = run.run.verdict(&graph) else { return };
         run.life = Life::Settling;
+        self.facts.note(|| Fact::Concluded {
+            run: run.number,
+            workflow: run.workflow,
+            succeeded: verdict == Verdict::Succeeded,
+            states: graph.ids().map(|step| run.run.state(&graph, step)).collect(),
+        });
         run.outputs = None;
         let source = run.source as usize;
         let workflow = run.workflow;
@@ -208,6 +215,7 @@ impl Core {
     fn close_run(&mut self, slot: Slot) {
         let Some(run) = self.runs.remove(slot) else { return };
         self.counters.closed(&run);
+        self.facts.note(|| Fact::Closed { run: run.number });
         self.counters.succeeded(&run, self.now);
         for row in &run.rows {
             if self.rows.get(*row).is_some_and(|row| row.owes == 0) {

@@ -5,8 +5,10 @@ mod worker;
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwapOption;
+use futures_util::future::BoxFuture;
 use honeyflow_event::Name;
-use honeyflow_hive::{HiveStore, member, service};
+use honeyflow_hive::{HiveStore, NodeId, member, service};
 use honeyflow_runtime::{Clock, Failure};
 use honeyflow_source::Source;
 use honeyflow_step::Step;
@@ -23,6 +25,8 @@ use crate::core::{
 const INPUTS_MAX: usize = 1024;
 /// Inputs that are taken together before effects are carried out.
 const INPUTS_AT_ONCE: usize = 64;
+/// A call to the store that takes longer is made again.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// A source, the store in its own database, and the leases there: epochs live where the rows are that they protect.
@@ -41,13 +45,16 @@ pub struct Config {
     /// By kind: batches at once.
     pub concurrency: Vec<u32>,
     pub member: member::Config,
+    /// A fresh identity for each start.
+    pub incarnation: Box<dyn Fn() -> uuid::Uuid + Send + Sync>,
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
 }
 
+/// Cheap to clone; outlives a restart of the service.
 #[derive(Clone)]
 pub struct Handle {
-    inputs: mpsc::Sender<Input>,
+    inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Receiver<Status>,
 }
 
@@ -57,40 +64,45 @@ impl Handle {
         self.status.borrow().clone()
     }
 
-    pub async fn status_changed(&mut self) -> bool {
-        self.status.changed().await.is_ok()
-    }
-
     /// No new work; [`Service::run`] returns once what is held has ended.
     pub async fn drain(&self) {
-        let _ = self.inputs.send(Input::Drain).await;
+        self.tell(Input::Drain).await;
     }
 
     pub async fn pause(&self, workflow: Name, paused: bool) {
-        let _ = self.inputs.send(Input::Pause { workflow, paused }).await;
+        self.tell(Input::Pause { workflow, paused }).await;
+    }
+
+    async fn tell(&self, input: Input) {
+        let inputs = self.inputs.load_full();
+        if let Some(inputs) = inputs {
+            let _ = inputs.send(input).await;
+        }
     }
 }
 
 pub struct Service {
     config: Config,
-    inputs: mpsc::Sender<Input>,
-    received: mpsc::Receiver<Input>,
+    inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Sender<Status>,
 }
 
 impl Service {
     pub fn new(config: Config) -> (Service, Handle) {
-        let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let inputs = Arc::new(ArcSwapOption::empty());
         let (status, watched) = watch::channel(Status::default());
-        let handle = Handle { inputs: inputs.clone(), status: watched };
-        (Service { config, inputs, received, status }, handle)
+        (Service { config, inputs: inputs.clone(), status }, Handle { inputs, status: watched })
     }
 
-    /// Runs until drained.
+    /// Runs until drained. Run again after a failure it begins from nothing: with new epochs, from what is in the table.
     ///
     /// # Errors
-    /// If the node cannot be a member, with the reason.
-    pub async fn run(mut self) -> Result<(), Failure> {
+    /// If the node cannot be a member, or is one no longer, with the reason.
+    pub async fn run(&self) -> Result<(), Failure> {
+        let (inputs, mut received) = mpsc::channel(INPUTS_MAX);
+        self.inputs.store(Some(Arc::new(inputs.clone())));
+        // A fresh identity each time: an incarnation that failed never comes back.
+        let member = member::Config { node: NodeId((self.config.incarnation)()), ..self.config.member.clone() };
         // At most a handful of changes per heartbeat; the channel is read before anything else can pile up.
         let (changes, mut changed) = mpsc::unbounded_channel();
         let mut hives = Vec::new();
@@ -98,7 +110,7 @@ impl Service {
             let changes = changes.clone();
             hives.push(service::join(
                 port.hive.clone(),
-                self.config.member.clone(),
+                member.clone(),
                 vec![planned.lease.clone()],
                 self.config.clock.clone(),
                 move |change| {
@@ -118,15 +130,15 @@ impl Service {
                     self.status.send_replace(core.status());
                     return Ok(());
                 }
-                self.carry_out(effect, &hives);
+                self.carry_out(effect, &hives, &inputs);
             }
             let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
-                Some(input) = self.received.recv() => {
+                Some(input) = received.recv() => {
                     core.advance(input, self.config.clock.now(), &mut effects);
                     for _ in 1..INPUTS_AT_ONCE {
-                        let Ok(input) = self.received.try_recv() else { break };
+                        let Ok(input) = received.try_recv() else { break };
                         core.advance(input, self.config.clock.now(), &mut effects);
                     }
                 }
@@ -153,20 +165,20 @@ impl Service {
         }
     }
 
-    fn carry_out(&self, effect: Effect, hives: &[service::Handle]) {
-        let inputs = self.inputs.clone();
+    fn carry_out(&self, effect: Effect, hives: &[service::Handle], inputs: &mpsc::Sender<Input>) {
+        let inputs = inputs.clone();
         match effect {
             Effect::Poll { source, poll, request } => {
                 let polled = self.config.sources[source as usize].source.poll(request);
                 tokio::spawn(async move {
-                    let result = polled.await;
+                    let result = answered(polled).await;
                     let _ = inputs.send(Input::Polled { source, poll, result }).await;
                 });
             }
             Effect::Recover { source } => {
                 let recovered = self.config.sources[source as usize].store.call(Request::Recover);
                 tokio::spawn(async move {
-                    let result = match recovered.await {
+                    let result = match answered(recovered).await {
                         Ok(Reply::Recovered(found)) => Ok(found),
                         Ok(other) => Err(honeyflow_store::misplaced(&other)),
                         Err(failure) => {
@@ -181,7 +193,7 @@ impl Service {
             Effect::Write { source, write, request } => {
                 let written = self.config.sources[source as usize].store.call(Request::Write(request));
                 tokio::spawn(async move {
-                    let result = written.await;
+                    let result = answered(written).await;
                     let _ = inputs.send(Input::Written { write, result }).await;
                 });
             }
@@ -195,6 +207,16 @@ impl Service {
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
             Effect::Drained => {}
         }
+    }
+}
+
+/// Whatever happens, the core gets an answer: a call that panics or hangs has failed, and is made again.
+async fn answered<T: Send + 'static>(call: BoxFuture<'static, Result<T, Failure>>) -> Result<T, Failure> {
+    let call = tokio::spawn(tokio::time::timeout(CALL_TIMEOUT, call));
+    match call.await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(Failure::retry("no-answer", format!("the store has not answered within {CALL_TIMEOUT:?}"))),
+        Err(error) => Err(Failure::retry("panicked", format!("a call to the store panicked: {error}"))),
     }
 }
 

@@ -1,0 +1,91 @@
+//! What the core has done, for whoever checks it: off unless asked for, and then taken after every input.
+
+use honeyflow_event::{EventId, Key, Name};
+use honeyflow_workflow::{State, StepId};
+
+use super::{Core, plan::SourceId, run::RunState};
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Fact {
+    /// A run holds its key from here.
+    Opened {
+        run: u64,
+        source: SourceId,
+        entity: Name,
+        key: Key,
+        workflow: usize,
+        exclusive: bool,
+    },
+    Ready {
+        run: u64,
+        step: StepId,
+    },
+    /// An attempt went out under `event`; `newest` is the newest of its run's rows.
+    Given {
+        run: u64,
+        step: StepId,
+        index: u32,
+        event: EventId,
+        newest: EventId,
+    },
+    /// The step ended as a whole.
+    Ended {
+        run: u64,
+        step: StepId,
+    },
+    Concluded {
+        run: u64,
+        workflow: usize,
+        succeeded: bool,
+        states: Vec<State>,
+    },
+    /// The key is free, or the run is forgotten.
+    Closed {
+        run: u64,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Facts {
+    pub on: bool,
+    pub taken: Vec<Fact>,
+    runs: u64,
+}
+
+impl Facts {
+    pub fn next_run(&mut self) -> u64 {
+        self.runs += 1;
+        self.runs
+    }
+
+    pub fn note(&mut self, fact: impl FnOnce() -> Fact) {
+        if self.on {
+            self.taken.push(fact());
+        }
+    }
+}
+
+impl Core {
+    /// From now on everything is noted.
+    pub fn note_facts(&mut self) {
+        self.facts.on = true;
+    }
+
+    pub fn take_facts(&mut self, into: &mut Vec<Fact>) {
+        into.append(&mut self.facts.taken);
+    }
+
+    /// (runs, rows) in memory.
+    pub fn in_memory(&self) -> (usize, usize) {
+        (self.runs.len(), self.rows.len())
+    }
+
+    pub(crate) fn note_opened(&mut self, run: &RunState) {
+        if self.facts.on {
+            let key = self.keys.get(run.key).key.clone();
+            let (number, source, entity, workflow) = (run.number, run.source, run.entity.clone(), run.workflow);
+            let exclusive = run.is_exclusive();
+            self.facts.note(|| Fact::Opened { run: number, source, entity, key, workflow, exclusive });
+        }
+    }
+}
