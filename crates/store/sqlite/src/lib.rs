@@ -110,6 +110,11 @@ impl SqliteStore {
         self.lanes.loader.ask(move |loader| loader.prepare(&statement)).await
     }
 
+    /// SQLite's plan for a statement, one line per step: `check` warns where it would scan.
+    pub async fn explain(&self, statement: Arc<Statement>) -> Result<Vec<String>, Failure> {
+        self.lanes.loader.ask(move |loader| loader.explain(&statement)).await
+    }
+
     /// Work on the writer's connection, outside any group: triggers, migrations. It ends its own transactions.
     pub async fn write_with<T: Send + 'static>(
         &self,

@@ -100,6 +100,14 @@ impl Loader {
         Ok(Prepared { columns })
     }
 
+    pub fn explain(&self, statement: &Statement) -> Result<Vec<String>, Failure> {
+        let sql = format!("explain query plan {}", rewrite::document(statement)?);
+        self.connection
+            .prepare(&sql)
+            .and_then(|mut plan| plan.query_map(["[]"], |row| row.get("detail"))?.collect())
+            .map_err(|error| outcome::failure(&error, &statement.place))
+    }
+
     pub fn within<T>(
         &self,
         timeout: Duration,

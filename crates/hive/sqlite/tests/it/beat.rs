@@ -10,7 +10,7 @@ use crate::{Shop, node};
 /// DECISIONS 3: an application that holds the write lock for longer than trust lasts must not dethrone a lone node.
 #[tokio::test]
 async fn hv_39_a_busy_database_does_not_dethrone_a_lone_node() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let hive = shop.hive();
     let me = node();
     let term = member::take(&*hive, me, "shard/shop/0").await.unwrap();
@@ -44,7 +44,7 @@ async fn hv_39_a_busy_database_does_not_dethrone_a_lone_node() {
 
 #[tokio::test]
 async fn a_busy_beat_of_a_buried_node_is_not_good() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let hive = shop.hive();
     let me = node();
     member::take(&*hive, me, "shard/shop/0").await.unwrap();

@@ -5,7 +5,7 @@ use honeyflow_conformance::hive::Harness;
 use crate::Shop;
 
 async fn fresh() -> Harness {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     Harness { hive: shop.hive(), many_nodes: false, keep: Box::new(shop) }
 }
 

@@ -9,7 +9,7 @@ use crate::{Shop, join, node, nodes};
 
 #[tokio::test]
 async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let (first, second) = (shop.hive(), shop.hive());
     let holder = node();
     first.call(join(holder)).await.unwrap();
@@ -27,7 +27,7 @@ async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
 
 #[tokio::test]
 async fn hv_39_a_dead_node_is_buried_at_once() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let dead = node();
     let first = shop.hive();
     let term = member::take(&*first, dead, "shard/shop/0").await.unwrap();
@@ -54,7 +54,7 @@ async fn hv_39_a_dead_node_is_buried_at_once() {
 
 #[tokio::test]
 async fn hv_39_a_node_whose_lock_file_is_gone_is_dead() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let hive = shop.hive();
     let dead = node();
     hive.call(join(dead)).await.unwrap();
@@ -69,7 +69,7 @@ async fn hv_39_a_node_whose_lock_file_is_gone_is_dead() {
 
 #[tokio::test]
 async fn opening_and_listing_make_nothing() {
-    let shop = Shop::new();
+    let shop = Shop::fresh();
     let hive = shop.hive();
     assert_eq!(hive.call(Request::Nodes).await.unwrap(), Reply::Nodes(vec![]));
     assert_eq!(hive.call(Request::Leases).await.unwrap(), Reply::Leases(vec![]));

@@ -17,7 +17,7 @@ pub struct Shop {
 }
 
 impl Shop {
-    pub fn new() -> Shop {
+    pub fn fresh() -> Shop {
         let shop = Shop { folder: tempfile::tempdir().unwrap() };
         shop.application()
             .execute_batch("pragma journal_mode = wal; create table book(id integer primary key)")
