@@ -22,10 +22,12 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
     install_if_needed(&config, arguments.yes).await?;
+    let listener = node::surface::bind(config.node.listen)?;
+    let address = listener.local_addr().unwrap_or(config.node.listen);
     let (node, service) = Node::open(&config, &node::Options::default()).await?;
-    let mut running = Node::run(service);
+    let mut running = node.run(&config, service, listener)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| cannot_listen(&error))?;
-    tracing::info!(node = %node.name, incarnation = %node.incarnation, "started");
+    tracing::info!(node = %node.name, incarnation = %node.incarnation, "started: http://{address}/ (any user of this machine can reach it)");
     tokio::select! {
         ended = &mut running => {
             let failure = match ended {

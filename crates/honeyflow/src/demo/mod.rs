@@ -85,7 +85,10 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
     let node_options = node::Options { wrap_sink: Some(Box::new(wrap)) };
     let (node, service) = Node::open(&config, &node_options).await?;
-    let mut running = Node::run(service);
+    let listener =
+        node::surface::bind(config.node.listen).or_else(|_| node::surface::bind(([127, 0, 0, 1], 0).into()))?;
+    let address = listener.local_addr().unwrap_or(config.node.listen);
+    let mut running = node.run(&config, service, listener)?;
     let store = node.sources[0].database.store.clone();
     bar.set_message("indexing what is there");
     reindex::reindex(&store, &node.sources[0].bound[0].entity, |events| {
@@ -94,6 +97,16 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     .await?;
     wait_until_quiet(&node, &bar).await?;
 
+    if options.once.is_none() {
+        bar.println(format!("the shop is indexed; see it work at http://{address}/"));
+        for query in ["title:garden", "authors:okafor", "publisher:press AND price:[10 TO 20]"] {
+            bar.println(format!(
+                "  try a search:  curl 'http://{address}/v1/search?sink=books&q={}'",
+                query.replace(' ', "+")
+            ));
+        }
+        bar.println("changes go on until Ctrl-C, which drains the node and proves the result");
+    }
     let tally = Arc::new(Tally::default());
     let begun = Instant::now();
     let before = node.engine.status().events;

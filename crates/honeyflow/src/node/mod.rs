@@ -6,8 +6,9 @@ pub mod plan;
 pub mod reindex;
 pub mod source;
 pub mod steps;
+pub mod surface;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
 
 use honeyflow_engine::shell::{self, SourcePort};
 use honeyflow_event::Name;
@@ -29,6 +30,8 @@ use honeyflow_sink_tantivy::TantivySink;
 use crate::{config::Config, registry};
 use source::OpenSource;
 
+pub type Running = JoinHandle<Result<(), Failure>>;
+
 /// Everything a running node consists of.
 pub struct Node {
     pub name: String,
@@ -37,8 +40,7 @@ pub struct Node {
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
     pub graphs: Vec<Arc<Graph>>,
     pub engine: shell::Handle,
-    /// Held for the node's life.
-    _data: data::DataFolder,
+    data: data::DataFolder,
 }
 
 #[derive(Default)]
@@ -81,21 +83,35 @@ impl Node {
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
-        Ok((Node { name, incarnation, sources, sinks, graphs, engine, _data: data }, service))
+        Ok((Node { name, incarnation, sources, sinks, graphs, engine, data }, service))
     }
 
-    /// Runs the node's parts under supervision, until it is drained or a failure stops it.
-    pub fn run(service: shell::Service) -> JoinHandle<Result<(), Failure>> {
+    /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes
+    /// first, so that it goes on while the rest is restarted.
+    pub fn run(&self, config: &Config, service: shell::Service, listener: TcpListener) -> Result<Running, Failure> {
+        let address = listener.local_addr().map_err(|error| Failure::fatal("cannot-listen", error.to_string()))?;
+        self.data
+            .write(Some(address.to_string()))
+            .map_err(|error| Failure::fatal("data-folder", format!("cannot write node.json: {error}")))?;
+        let view = Arc::new(surface::view(self, config));
+        let surface = Child::new("surface", move || {
+            let (listener, view) = (listener.try_clone(), view.clone());
+            async move {
+                let listener = listener.map_err(|error| Failure::retry("surface", error.to_string()))?;
+                surface::serve(listener, view).await
+            }
+        });
         let service = Arc::new(service);
         let engine = Child::new("engine", move || {
             let service = service.clone();
             async move { service.run().await }
         });
-        tokio::spawn(async move { supervise::run(vec![engine], supervise::Config::default(), &BootClock).await })
+        let children = vec![surface, engine];
+        Ok(tokio::spawn(async move { supervise::run(children, supervise::Config::default(), &BootClock).await }))
     }
 
     /// Stops taking work and waits for what is held; at most `grace`.
-    pub async fn drain(&self, running: &mut JoinHandle<Result<(), Failure>>, grace: Duration) {
+    pub async fn drain(&self, running: &mut Running, grace: Duration) {
         self.engine.drain().await;
         if tokio::time::timeout(grace, running).await.is_err() {
             tracing::warn!(

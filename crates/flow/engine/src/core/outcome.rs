@@ -219,7 +219,10 @@ impl Core {
         if run.run.end(&graph, step, end, &mut ready) {
             self.facts.note(|| Fact::Ended { run: run.number, step });
         }
-        if end == End::Failed && graph.definition.on_failure == honeyflow_workflow::OnFailure::Stop {
+        if end == End::Failed
+            && !graph.steps[step as usize].optional
+            && graph.definition.on_failure == honeyflow_workflow::OnFailure::Stop
+        {
             run.run.stop(&graph);
         }
         self.counters.steps += 1;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use honeyflow_runtime::Failure;
 use honeyflow_step::{Outcome, Step};
+use honeyflow_workflow::expression::STACK_BYTES;
 use tokio::sync::mpsc;
 
 use super::evaluate;
@@ -34,14 +35,16 @@ pub(super) fn work(steps: &[Vec<Arc<dyn Step>>], batch: BatchId, work: Work, inp
             });
         }
         Work::Evaluate { graph, step, items } => {
-            tokio::spawn(async move {
-                let results = tokio::task::spawn_blocking(move || evaluate::all(&graph, step, &items)).await;
-                let input = match results {
-                    Ok(results) => Input::Evaluated { batch, results },
-                    Err(_) => Input::Unanswered { batch },
-                };
-                let _ = inputs.send(input).await;
+            // A thread of its own with a stack for the deepest expression there can be. The answer is lost with it if it
+            // panics or never ends: then the batch is taken back at its deadline.
+            let evaluation = std::thread::Builder::new().name("expressions".to_owned()).stack_size(STACK_BYTES);
+            let started = evaluation.spawn(move || {
+                let results = evaluate::all(&graph, step, &items);
+                let _ = inputs.blocking_send(Input::Evaluated { batch, results });
             });
+            if let Err(error) = started {
+                tracing::error!(%error, "no thread for expressions");
+            }
         }
     }
 }

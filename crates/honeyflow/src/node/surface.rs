@@ -1,0 +1,66 @@
+//! What the node shows over HTTP.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Instant,
+};
+
+use honeyflow_api::{Limits, SinkView};
+use honeyflow_runtime::Failure;
+use honeyflow_store::Store;
+
+use super::Node;
+use crate::config::Config;
+
+/// Before anything else starts: a port in use is an error of the configuration.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    listener.map_err(|error| {
+        let hint = "another node may be running; name another address under [node] listen";
+        Failure::fatal("cannot-listen", format!("cannot listen on {address}: {error}; {hint}"))
+    })
+}
+
+pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
+    let engine = node.engine.clone();
+    let sources = node.sources.iter().map(|source| {
+        let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+        (source.name.clone(), store)
+    });
+    let sinks = node.sinks.iter().map(|(name, sink)| {
+        let entity = config.entities_into(name).into_iter().next().unwrap_or_else(|| name.clone());
+        SinkView { name: name.clone(), entity, sink: sink.clone() }
+    });
+    let mut entities: Vec<_> =
+        config.entities.iter().map(|entity| (entity.source.clone(), entity.name.clone())).collect();
+    for on in config.workflows.iter().flat_map(|workflow| &workflow.on) {
+        let named = (on.source.clone(), on.entity.clone());
+        if !entities.contains(&named) {
+            entities.push(named);
+        }
+    }
+    let payload_bytes_max = config.sources.iter().map(|source| source.payload_bytes_max).min().unwrap_or(1 << 20);
+    honeyflow_api::Node {
+        name: node.name.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        started: Instant::now(),
+        sources: sources.collect(),
+        sinks: sinks.collect(),
+        workflows: node.graphs.clone(),
+        engine: Arc::new(move || engine.status()),
+        entities,
+        limits: Limits {
+            payload_bytes_max: usize::try_from(payload_bytes_max).unwrap_or(1 << 20),
+            ..Limits::default()
+        },
+    }
+}
+
+pub async fn serve(listener: TcpListener, view: Arc<honeyflow_api::Node>) -> Result<(), Failure> {
+    let listener = tokio::net::TcpListener::from_std(listener)
+        .map_err(|error| Failure::fatal("cannot-listen", format!("cannot listen: {error}")))?;
+    honeyflow_api::serve(listener, view, std::future::pending())
+        .await
+        .map_err(|error| Failure::retry("surface", format!("the HTTP surface failed: {error}")))
+}
