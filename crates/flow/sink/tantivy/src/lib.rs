@@ -1,1 +1,28 @@
-//! 
+//! The embedded search index as a fenced sink.
+//!
+//! Every document has its key, stamp and hash beside it (`_key`, `_version`, `_hash`) and lies whole in `_source`; the
+//! configured fields are indexed from it by name. A write is compared with what is held for its key and answered after
+//! the commit that contains it: durable, and visible to searches.
+//!
+//! One process writes to an index. Others may open and read it: the lock is taken with the first write.
+//!
+//! Deliberately absent: leases and epochs' meaning (the engine judges a `Stale`), tombstone documents (deletes are
+//! remembered in memory, since nobody else writes), replication.
+
+mod config;
+mod directory;
+mod encode;
+mod folder;
+mod generation;
+mod outcome;
+mod pending;
+pub mod planted;
+mod schema;
+mod search;
+mod sink;
+mod snapshot;
+mod writer;
+
+pub use config::{Field, FieldKind, Options};
+pub use sink::TantivySink;
+pub use writer::Counters;

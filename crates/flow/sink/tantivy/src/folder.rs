@@ -1,0 +1,185 @@
+//! `<data>/index/<sink>/`: one folder per generation, `current` naming the one that is served, and `lock`, held by
+//! the one process that writes.
+//!
+//! `current` is replaced by rename and synced, so that after a crash it names either the old or the new generation.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use honeyflow_runtime::Failure;
+
+use crate::outcome;
+
+const CURRENT: &str = "current";
+
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Once taken, held until the last generation opened from here is gone: the versions of deletes are only known
+    /// here, so nobody else may write in between.
+    lock: Mutex<Option<File>>,
+}
+
+impl Folder {
+    pub fn new(path: PathBuf) -> Folder {
+        Folder { path, lock: Mutex::new(None) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn generation(&self, number: u64) -> PathBuf {
+        self.path.join(number.to_string())
+    }
+
+    /// The generation that is served, if there is one yet.
+    pub fn current(&self) -> Result<Option<u64>, Failure> {
+        let text = match fs::read_to_string(self.path.join(CURRENT)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
+            Err(error) => return Err(outcome::io(&self.path, &error)),
+        };
+        match text.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(outcome::damaged(&self.path, "`current` names no generation")),
+        }
+    }
+
+    pub fn set_current(&self, number: u64) -> Result<(), Failure> {
+        let temporary = self.path.join("current.next");
+        let replace = || {
+            let mut file = File::create(&temporary)?;
+            writeln!(file, "{number}")?;
+            file.sync_all()?;
+            fs::rename(&temporary, self.path.join(CURRENT))?;
+            sync(&self.path)
+        };
+        replace().map_err(|error| outcome::io(&self.path, &error))
+    }
+
+    /// The number after every generation there ever was here, those set aside included.
+    pub fn next(&self) -> Result<u64, Failure> {
+        Ok(self.entries()?.filter_map(|name| number_of(&name)).max().unwrap_or(0) + 1)
+    }
+
+    /// An empty folder for a generation.
+    pub fn make(&self, number: u64) -> Result<PathBuf, Failure> {
+        let path = self.generation(number);
+        let make = || {
+            fs::create_dir_all(&path)?;
+            sync(&self.path)?;
+            self.path.parent().map_or(Ok(()), sync)
+        };
+        make().map_err(|error| outcome::io(&self.path, &error))?;
+        Ok(path)
+    }
+
+    /// Takes the lock, unless we have it.
+    pub fn lock(&self) -> Result<(), Failure> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_some() {
+            return Ok(());
+        }
+        let file = fs::create_dir_all(&self.path)
+            .and_then(|()| File::options().create(true).truncate(false).write(true).open(self.path.join("lock")))
+            .map_err(|error| outcome::io(&self.path, &error))?;
+        match file.try_lock() {
+            Ok(()) => *lock = Some(file),
+            Err(TryLockError::WouldBlock) => return Err(outcome::locked(&self.path)),
+            Err(TryLockError::Error(error)) => return Err(outcome::io(&self.path, &error)),
+        }
+        Ok(())
+    }
+
+    /// Removes generations that are no longer, or never were, served. Only for the holder of the lock.
+    pub fn remove_others(&self, keep: &[u64]) {
+        let Ok(entries) = self.entries() else { return };
+        for name in entries {
+            if name.parse().is_ok_and(|number: u64| !keep.contains(&number)) {
+                // left for the next time: an old generation only takes room
+                if let Err(error) = fs::remove_dir_all(self.path.join(&name)) {
+                    tracing::warn!(folder = %self.path.display(), generation = name, %error, "old generation is still there");
+                }
+            }
+        }
+    }
+
+    /// Renames the served generation, so that a rebuild can start; says where it is now.
+    pub fn set_aside(&self) -> Result<Option<PathBuf>, Failure> {
+        self.lock()?;
+        let current = self.path.join(CURRENT);
+        let (from, name) = match self.current() {
+            Ok(Some(number)) => (self.generation(number), format!("{number}.aside")),
+            Ok(None) => return Ok(None),
+            Err(_) => (current.clone(), format!("{CURRENT}.aside")),
+        };
+        let to = (0..)
+            .map(|n: u32| self.path.join(if n == 0 { name.clone() } else { format!("{name}.{n}") }))
+            .find(|to| !to.exists())
+            .unwrap_or_else(|| self.path.join(&name));
+        let rename = || {
+            if from.exists() {
+                fs::rename(&from, &to)?;
+            }
+            if current.exists() {
+                fs::remove_file(&current)?;
+            }
+            sync(&self.path)
+        };
+        rename().map_err(|error| outcome::io(&self.path, &error))?;
+        Ok(Some(to))
+    }
+
+    fn entries(&self) -> Result<impl Iterator<Item = String> + use<>, Failure> {
+        let entries = fs::read_dir(&self.path).map_err(|error| outcome::io(&self.path, &error))?;
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
+    }
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.split('.').next()?.parse().ok()
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_are_numbered_without_reuse() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path().join("books"));
+        folder.lock().unwrap();
+        assert_eq!((folder.current(), folder.next()), (Ok(None), Ok(1)));
+        folder.make(1).unwrap();
+        folder.set_current(1).unwrap();
+        assert_eq!(folder.current(), Ok(Some(1)));
+        let aside = folder.set_aside().unwrap().unwrap();
+        assert!(aside.ends_with("1.aside") && aside.is_dir());
+        assert_eq!((folder.current(), folder.next()), (Ok(None), Ok(2)));
+        folder.remove_others(&[2]);
+        assert!(aside.is_dir(), "what was set aside stays for whoever looks into it");
+    }
+
+    #[test]
+    fn f28_a_torn_current_is_damage_and_can_be_set_aside() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::new(home.path().to_owned());
+        for torn in [&b""[..], b"\xff\xfe", b"one"] {
+            fs::write(home.path().join("current"), torn).unwrap();
+            assert_eq!(folder.current().unwrap_err().code, "index-damaged");
+        }
+        assert!(folder.set_aside().unwrap().unwrap().is_file());
+        assert_eq!(folder.current(), Ok(None));
+    }
+}

@@ -1,0 +1,181 @@
+//! One generation, opened: its files checked, its fields compared with the configuration, its reader.
+
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use honeyflow_event::{Epoch, Name};
+use honeyflow_runtime::Failure;
+use serde::{Deserialize, Serialize};
+use tantivy::{
+    Index, IndexReader, IndexSettings, ReloadPolicy,
+    directory::{Directory as _, META_LOCK, MmapDirectory},
+    index::SegmentMeta,
+};
+
+use crate::{
+    directory::{Guarded, Session},
+    outcome,
+    schema::Layout,
+};
+
+const SUSPECT: &str = "suspect";
+
+/// What a commit says of itself.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Payload {
+    pub install: String,
+    /// The highest epoch of each source whose writes are in the index.
+    pub epochs: std::collections::BTreeMap<Name, Epoch>,
+}
+
+pub(crate) struct Generation {
+    pub number: u64,
+    pub path: PathBuf,
+    pub layout: Arc<Layout>,
+    /// For reading; each writer opens its own.
+    pub index: Index,
+    pub reader: IndexReader,
+    files: MmapDirectory,
+}
+
+impl Generation {
+    /// An empty index, durable before this returns.
+    pub fn create(number: u64, path: PathBuf, layout: Arc<Layout>) -> Result<Generation, Failure> {
+        let create = || {
+            let files = MmapDirectory::open(&path)?;
+            let directory = Guarded::new(files, path.clone(), Session::new());
+            Index::create(directory, layout.schema.clone(), IndexSettings::default())
+        };
+        create().map_err(|error| outcome::writing(&path, &error))?;
+        Generation::open(number, path, layout, None)
+    }
+
+    /// `checksum_bytes_max`: none = look at nothing but what is needed to read.
+    pub fn open(
+        number: u64,
+        path: PathBuf,
+        layout: Arc<Layout>,
+        checksum_bytes_max: Option<u64>,
+    ) -> Result<Generation, Failure> {
+        let unreadable = outcome::damaged(&path, "its files cannot be read");
+        // what a damaged file leads to inside Tantivy is not ours to foresee
+        catch_unwind(AssertUnwindSafe(move || Generation::try_open(number, path, layout, checksum_bytes_max)))
+            .unwrap_or(Err(unreadable))
+    }
+
+    fn try_open(
+        number: u64,
+        path: PathBuf,
+        layout: Arc<Layout>,
+        checksum_bytes_max: Option<u64>,
+    ) -> Result<Generation, Failure> {
+        let failed = |error: tantivy::TantivyError| outcome::reading(&path, &error);
+        if !path.is_dir() {
+            return Err(outcome::damaged(&path, "its folder is missing"));
+        }
+        if path.join(SUSPECT).exists() {
+            return Err(outcome::damaged(&path, "the disk reported an error while it was written"));
+        }
+        let files = MmapDirectory::open(&path).map_err(|error| failed(error.into()))?;
+        let index = open_index(&files, &path, &layout, Session::new()).map_err(failed)?;
+        if index.schema() != layout.schema {
+            return Err(Failure::fatal(
+                "index-fields-changed",
+                format!(
+                    "the index in {} was built with other fields than are configured; rebuild it with `honeyflow reindex`",
+                    path.display()
+                ),
+            ));
+        }
+        if let Some(bytes_max) = checksum_bytes_max {
+            verify(&index, &path, bytes_max)?;
+        }
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(failed)?;
+        Ok(Generation { number, path, layout, index, reader, files })
+    }
+
+    /// For one writer.
+    pub fn session(&self, session: Arc<Session>) -> tantivy::Result<Index> {
+        open_index(&self.files, &self.path, &self.layout, session)
+    }
+
+    /// None where there is no commit of ours.
+    pub fn payload(&self) -> tantivy::Result<Option<Payload>> {
+        Ok(self.index.load_metas()?.payload.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// A sync has failed: what later opens of these files read may not be what was written.
+    pub fn mark_suspect(&self) {
+        // the disk is in trouble already; without the mark a restart would take the index for whole
+        if let Err(error) = fs::write(self.path.join(SUSPECT), b"") {
+            tracing::error!(folder = %self.path.display(), %error, "the suspect index could not be marked");
+        }
+    }
+
+    /// Removes what a crash has left: files of segments that no commit names. Only for the holder of the lock, without
+    /// an open writer.
+    pub fn remove_orphans(&self) -> tantivy::Result<()> {
+        // no reader is between reading meta.json and opening what it names
+        let _lock = self.index.directory().acquire_lock(&META_LOCK)?;
+        let segments = self.index.searchable_segment_metas()?;
+        let named: Vec<PathBuf> = segments.iter().flat_map(segment_files).collect();
+        for entry in fs::read_dir(&self.path)?.flatten() {
+            let name = entry.file_name();
+            let of_a_segment = name
+                .to_str()
+                .and_then(|name| name.split_once('.'))
+                .is_some_and(|(id, _)| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            if of_a_segment && !named.iter().any(|file| file.as_os_str() == name) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_index(files: &MmapDirectory, path: &Path, layout: &Layout, session: Arc<Session>) -> tantivy::Result<Index> {
+    let mut index = Index::open(Guarded::new(files.clone(), path.to_owned(), session))?;
+    index.set_tokenizers(layout.tokenizers());
+    Ok(index)
+}
+
+fn segment_files(segment: &SegmentMeta) -> Vec<PathBuf> {
+    use tantivy::index::SegmentComponent as Part;
+    let mut parts = vec![Part::Postings, Part::Positions, Part::Terms, Part::Store, Part::FastFields, Part::FieldNorms];
+    if segment.has_deletes() {
+        parts.push(Part::Delete);
+    }
+    parts.into_iter().map(|part| segment.relative_path(part)).collect()
+}
+
+/// Compares checksums, as far as the index is not larger than `bytes_max`; that the files are there and end as they
+/// should, always. A file that went away because someone else writes is not damage.
+fn verify(index: &Index, path: &Path, bytes_max: u64) -> Result<(), Failure> {
+    for last in [false, true] {
+        let segments = index.searchable_segment_metas().map_err(|error| outcome::reading(path, &error))?;
+        let files: Vec<PathBuf> = segments.iter().flat_map(segment_files).collect();
+        let bytes: u64 = files.iter().filter_map(|file| Some(path.join(file).metadata().ok()?.len())).sum();
+        let damage = files.iter().find_map(|file| {
+            let name = file.display();
+            let directory = index.directory();
+            if bytes > bytes_max {
+                return directory.open_read(file).err().map(|error| format!("{name}: {error}"));
+            }
+            match directory.validate_checksum(file) {
+                Ok(true) => None,
+                Ok(false) => Some(format!("the checksum of {name} does not match")),
+                Err(error) => Some(format!("{name}: {error}")),
+            }
+        });
+        match damage {
+            None => return Ok(()),
+            Some(damage) if last => return Err(outcome::damaged(path, damage)),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
