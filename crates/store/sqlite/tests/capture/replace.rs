@@ -195,6 +195,24 @@ fn ob_12_cascades_of_a_replaced_row_are_captured() {
     );
 }
 
+#[test]
+fn ob_12_whoever_collides_is_found_by_an_index() {
+    let shop = Shop::plain(
+        "create table book (id integer primary key, isbn text, slug text collate nocase, title text, gone integer default 0);
+         create unique index one on book(isbn) where gone = 0; create unique index two on book(lower(title));
+         create unique index three on book(slug); create unique index four on book(slug collate binary, isbn);",
+        &[carrying(table("book", &[]), &["gone"])],
+    );
+    shop.connection.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_TRIGGER_EQP, true).unwrap();
+    for sql in ["replace into book(id) values (1)", "update or replace book set isbn = 'x' where id = 1"] {
+        let mut statement = shop.connection.prepare(&format!("explain query plan {sql}")).unwrap();
+        let plan: Vec<String> =
+            statement.query_map([], |row| row.get("detail")).unwrap().collect::<Result<_, _>>().unwrap();
+        assert!(plan.iter().filter(|line| line.starts_with("SEARCH r USING")).count() >= 5, "{plan:#?}");
+        assert!(!plan.iter().any(|line| line.starts_with("SCAN r")), "{plan:#?}");
+    }
+}
+
 /// Superfluous events are allowed, missing ones are not.
 #[track_caller]
 fn assert_seen(shop: &Shop, sql: &str, wanted: &[&str]) {
