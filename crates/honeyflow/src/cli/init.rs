@@ -1,13 +1,17 @@
-//! `honeyflow init`: reads a database's schema and writes a configuration for it. Nothing in the database is changed.
+//! `honeyflow init`: reads a database's schema, writes a configuration for it and prints the statements that installing
+//! it will run. Nothing in the database is changed.
 
 use std::{
     io::Write,
     path::{Path, PathBuf},
 };
 
-use super::{Context, Done, Fault, block_on};
+use super::{
+    Context, Done, Fault, block_on,
+    source::install::{chosen, wanted},
+};
 use crate::{
-    config::{self, Url, name_of, secret},
+    config::{self, Loaded, Url, name_of, secret},
     init::{
         Proposal,
         write::{Frame, toml},
@@ -56,13 +60,17 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let command = format!("honeyflow init {}", secret::redact(&arguments.database));
     let url = seen_from(&arguments.database, &out);
     let page = toml(&proposal, &Frame { command: &command, source: &name, url: &url, index_prefix: &prefix });
-    prove(&out, &page);
+    let loaded = prove(&out, &page);
     if arguments.print {
         context.output.print(&page)?;
         tell_skipped(&proposal, context);
         return Ok(Done::Well);
     }
+    // before anything is written: what does not fit the database would be a mistake of ours
+    let (config, source) = chosen(&loaded, None)?;
+    let statements = database.plan(&wanted(&loaded, config, source, &database)?)?;
     write_file(&out, &page, arguments.force)?;
+    context.output.print(&statements)?;
     context.output.note(&format!(
         "{}: {} entities, each with a sink and a workflow",
         out.display(),
@@ -75,12 +83,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
 
 /// # Panics
 /// If our own reader would refuse what we wrote.
-fn prove(out: &Path, page: &str) {
-    let report = match config::parse(out, page.to_owned(), &registry::kinds()) {
-        Ok(loaded) => loaded.report(Vec::new()),
-        Err(report) => report,
+fn prove(out: &Path, page: &str) -> Loaded {
+    let loaded = match config::parse(out, page.to_owned(), &registry::kinds()) {
+        Ok(loaded) => loaded,
+        Err(report) => panic!("init wrote a file that is no TOML:\n{}", report.text(false)),
     };
+    let report = loaded.report(Vec::new());
     assert!(report.errors() == 0, "init wrote a file that cannot be read:\n{}", report.text(false));
+    loaded
 }
 
 fn index_prefix(sink: &str) -> Result<String, Fault> {
@@ -163,8 +173,8 @@ fn tell_next(proposal: &Proposal, out: &Path, context: &Context) {
     context.output.note(&format!(
         "next:\n  \
          honeyflow check{config}                     whether it fits, and what it amounts to\n  \
-         honeyflow source install --print{config}    the tables and triggers that will be made\n  \
-         honeyflow start{config}                     makes them after asking, then runs\n  \
+         honeyflow source install{config}            makes the tables and triggers printed above, after asking\n  \
+         honeyflow start{config}                     does so too, then runs\n  \
          honeyflow search {first}{config}"
     ));
 }

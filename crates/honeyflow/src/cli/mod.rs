@@ -8,10 +8,12 @@ pub mod explain;
 pub mod init;
 pub mod output;
 pub mod parked;
+pub mod reindex;
 pub mod search;
 pub mod source;
 pub mod start;
 pub mod status;
+pub mod verify;
 pub mod workflow;
 
 use std::{
@@ -75,6 +77,10 @@ enum Command {
     /// Events set aside with their error
     #[command(subcommand)]
     Parked(parked::Verb),
+    /// Load and index every row of an entity again, behind live traffic
+    Reindex(reindex::Arguments),
+    /// Compare every document with its row
+    Verify(verify::Arguments),
     /// Ask an index
     Search(search::Arguments),
     /// All that is known about one key
@@ -188,6 +194,8 @@ pub fn run() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let context = Context { file: global.config, output: Output { format: global.output, colour: global.color } };
     let done = match command {
+        Command::Reindex(arguments) => serve(reindex::run(arguments, &context)),
+        Command::Verify(arguments) => serve(verify::run(arguments, &context)),
         Command::Demo(arguments) => serve(demo::run(arguments, &context)),
         Command::Start(arguments) => serve(start::run(arguments, &context)),
         Command::Init(arguments) => init::run(&arguments, &context),

@@ -85,6 +85,9 @@ impl Output {
         for row in rows {
             table.add_row(cells(row).map(|cell| escape::line(&cell).into_owned()));
         }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
         if self.colours_out() {
             table.enforce_styling();
         }

@@ -89,7 +89,8 @@ fn ob_25_a_shop_becomes_a_readable_file() {
     json     = ["books"]   # these hold JSON
     document = """
       select a.id, a.name, a.born,
-             (select json_group_array(b.title order by ba.position) from book_author ba join book b on b.id = ba.book_id where ba.author_id = a.id) as books
+             (select json_group_array(b.title order by ba.position, b.title)
+              from book_author ba join book b on b.id = ba.book_id where ba.author_id = a.id) as books
       from author a
       where a.id in $keys"""
 
@@ -123,7 +124,8 @@ fn ob_25_a_shop_becomes_a_readable_file() {
     json     = ["extra", "authors"]   # these hold JSON
     document = """
       select b.id, b.title, b.isbn, b.price, b.in_print, b.publisher_id, b.extra, p.name as publisher,
-             (select json_group_array(a.name order by ba.position) from book_author ba join author a on a.id = ba.author_id where ba.book_id = b.id) as authors
+             (select json_group_array(a.name order by ba.position, a.name)
+              from book_author ba join author a on a.id = ba.author_id where ba.book_id = b.id) as authors
       from book b
       left join publisher p on p.id = b.publisher_id
       where b.id in $keys"""
@@ -198,14 +200,14 @@ fn ob_25_self_references_and_composite_keys() {
     where c.id in $keys
     "#);
     insta::assert_snapshot!(document(&tried, "order_line"), @r#"
-    select ol."order", ol.line, ol.category_id, ol.note, c.name as category, o.placed_at as order_placed_at
+    select ol."order", ol.line, ol.category_id, ol.note, o.placed_at as order_placed_at, c.name as category
     from "order line" ol
     join $keys k on k."order" = ol."order" and k.line = ol.line
-    left join category c on c.id = ol.category_id
     left join "order" o on o.id = ol."order"
+    left join category c on c.id = ol.category_id
     "#);
     insta::assert_snapshot!(document(&tried, "shipment"), @r#"
-    select s.id, s."order", s.line, s.carrier, ol.note as order_line
+    select s.id, s."order", s.line, s.carrier, ol.note as order_line_note
     from shipment s
     left join "order line" ol on ol."order" = s."order" and ol.line = s.line
     where s.id in $keys
@@ -261,13 +263,15 @@ fn what_is_left_out_is_named_with_its_reason() {
     ratio: `ratio.r` cannot be a key: its declared type `REAL` does not say; name another key, or mend the column
     schema_migrations: the bookkeeping of a migration tool
     account.password_hash: it looks like a secret
-    account.gone_id: it refers to a table that is not there: gone
     account.country: it does not refer to the primary key of country
+    account.gone_id: it refers to a table that is not there: gone
     "#);
     insta::assert_snapshot!(document(&tried, "account"), @r#"
     select a.id, a.name, a.country, a.gone_id,
-           (select json_group_array(a2.name order by a2.name) from follows f join account a2 on a2.id = f.follower_id where f.followed_id = a.id) as followers,
-           (select json_group_array(a3.name order by a3.name) from follows f2 join account a3 on a3.id = f2.followed_id where f2.follower_id = a.id) as followeds
+           (select json_group_array(a2.name order by a2.name)
+            from follows f join account a2 on a2.id = f.follower_id where f.followed_id = a.id) as followers,
+           (select json_group_array(a3.name order by a3.name)
+            from follows f2 join account a3 on a3.id = f2.followed_id where f2.follower_id = a.id) as followed
     from account a
     where a.id in $keys
     "#);
@@ -300,12 +304,13 @@ fn two_ways_to_one_parent_and_names_that_meet() {
         &[],
     );
     insta::assert_snapshot!(document(&tried, "person"), @r#"
-    select p.id, p.first_name, p.last_name, p.home_id, p.work_id, p.home, a.street as work,
-           a2.street as home_street,
-           (select json_group_array(t.name order by t.name) from person_tag pt join tag t on t.id = pt.tag_id where pt.person_id = p.id) as tags
+    select p.id, p.first_name, p.last_name, p.home_id, p.work_id, p.home, a.street as home_street,
+           a.city as home_city, a2.street as work_street, a2.city as work_city,
+           (select json_group_array(t.name order by t.name)
+            from person_tag pt join tag t on t.id = pt.tag_id where pt.person_id = p.id) as tags
     from person p
-    left join address a on a.id = p.work_id
-    left join address a2 on a2.id = p.home_id
+    left join address a on a.id = p.home_id
+    left join address a2 on a2.id = p.work_id
     where p.id in $keys
     "#);
     insta::assert_snapshot!(document(&tried, "note"), @r#"
@@ -316,7 +321,8 @@ fn two_ways_to_one_parent_and_names_that_meet() {
     "#);
     insta::assert_snapshot!(document(&tried, "tag"), @r#"
     select t.id, t.name,
-           (select json_group_array(p.first_name || ' ' || p.last_name order by p.first_name || ' ' || p.last_name) from person_tag pt join person p on p.id = pt.person_id where pt.tag_id = t.id) as persons
+           (select json_group_array(concat_ws(' ', p.first_name, p.last_name) order by concat_ws(' ', p.first_name, p.last_name))
+            from person_tag pt join person p on p.id = pt.person_id where pt.tag_id = t.id) as persons
     from tag t
     where t.id in $keys
     "#);

@@ -71,3 +71,9 @@ impl DataFolder {
 pub fn running(folder: &Path) -> Option<Running> {
     serde_json::from_str(&fs::read_to_string(folder.join("node.json")).ok()?).ok()
 }
+
+/// Whether a node holds the folder now.
+pub fn is_in_use(folder: &Path) -> bool {
+    let Ok(lock) = File::open(folder.join("lock")) else { return false };
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+}

@@ -1,12 +1,15 @@
 //! A node put together from its configuration: sources opened, statements prepared, sinks and steps made, the engine
 //! planned. Commands that need only a part of it (`check`, `search`, `verify`) open that part alone.
 
+pub mod alone;
 pub mod data;
 pub mod plan;
 pub mod reindex;
 pub mod source;
 pub mod steps;
 pub mod surface;
+pub mod verify;
+pub mod watch;
 
 use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
 
@@ -36,7 +39,7 @@ pub type Running = JoinHandle<Result<(), Failure>>;
 pub struct Node {
     pub name: String,
     pub incarnation: NodeId,
-    pub sources: Vec<OpenSource>,
+    pub sources: Arc<Vec<OpenSource>>,
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
     pub graphs: Vec<Arc<Graph>>,
     pub engine: shell::Handle,
@@ -83,7 +86,7 @@ impl Node {
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
-        Ok((Node { name, incarnation, sources, sinks, graphs, engine, data }, service))
+        Ok((Node { name, incarnation, sources: Arc::new(sources), sinks, graphs, engine, data }, service))
     }
 
     /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes
@@ -106,7 +109,17 @@ impl Node {
             let service = service.clone();
             async move { service.run().await }
         });
-        let children = vec![surface, engine];
+        let watch = Arc::new(watch::Watch {
+            sources: self.sources.clone(),
+            graphs: self.graphs.clone(),
+            sinks: self.sinks.clone(),
+            engine: self.engine.clone(),
+        });
+        let watch = Child::new("watch", move || {
+            let watch = watch.clone();
+            async move { watch.run().await }
+        });
+        let children = vec![surface, engine, watch];
         Ok(tokio::spawn(async move { supervise::run(children, supervise::Config::default(), &BootClock).await }))
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use honeyflow_event::{Key, Kind, PRIORITY_REINDEX};
+use honeyflow_event::{Key, Kind, PRIORITY_REINDEX, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_source_outbox::Entity;
 use honeyflow_store::{Admin, AdminReply, NewEvent, Reply, Request, Store};
@@ -49,7 +49,7 @@ async fn store_events(
         let Some(last) = keys.last() else { break };
         position.after = Some(last.to_string());
         position.events += keys.len() as u64;
-        let events = keys.into_iter().map(|key| event(entity, key)).collect();
+        let events = keys.into_iter().map(|key| event(entity, key, PRIORITY_REINDEX)).collect();
         store.call(Request::Append { events, idempotency: None }).await?;
         put(store, &entity.name, &position).await?;
         progress(position.events);
@@ -59,13 +59,14 @@ async fn store_events(
     Ok(position.events)
 }
 
-fn event(entity: &Entity, key: Key) -> NewEvent {
+/// "This key is to be looked at."
+pub fn event(entity: &Entity, key: Key, priority: Priority) -> NewEvent {
     NewEvent {
         kind: Kind::Row,
         tenant: "".into(),
         entity: entity.name.clone(),
         key,
-        priority: PRIORITY_REINDEX,
+        priority,
         workflow: None,
         delay: None,
         dedupe: None,

@@ -1,0 +1,107 @@
+//! `honeyflow verify`: is every document what its row gives, and is there none too many?
+
+use indicatif::ProgressBar;
+
+use super::{Context, Done, Fault, no_such};
+use crate::{
+    config::Config,
+    node::{
+        alone::Worker,
+        plan,
+        source::OpenSource,
+        verify::{Verification, Verified},
+    },
+    registry,
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The entity; all of them if left out
+    entity: Option<String>,
+    /// Make an event for every difference, and wait until they are done
+    #[arg(long)]
+    repair: bool,
+}
+
+pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
+    let config = context.config()?;
+    if let Some(name) = &arguments.entity
+        && config.entity(name).is_none()
+    {
+        return Err(no_such("entity", name, config.entities.iter().map(|entity| &*entity.name)));
+    }
+    let mut all = Vec::new();
+    for source in &config.sources {
+        let open = OpenSource::open(&config, source).await?;
+        open.install_id().await?;
+        let verified = verify_source(&arguments, &config, &open).await?;
+        if arguments.repair && verified.iter().any(|verified| verified.repaired > 0) {
+            let bar = ProgressBar::new_spinner();
+            let worker = Worker::begin(&config).await?;
+            worker.finish(&config, &open, |left| bar.set_message(format!("{left} repairs left"))).await?;
+            bar.finish_and_clear();
+        }
+        all.extend(verified);
+    }
+    let equal = all.iter().all(|verified| verified.is_equal() || arguments.repair);
+    print(&all, context)?;
+    Ok(if equal { Done::Well } else { Done::Negative })
+}
+
+async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource) -> Result<Vec<Verified>, Fault> {
+    let graphs = plan::graphs(config)?;
+    let mut verified = Vec::new();
+    for bound in &open.bound {
+        let name = &bound.entity.name;
+        if arguments.entity.as_ref().is_some_and(|wanted| **wanted != **name) {
+            continue;
+        }
+        for graph in graphs.iter().filter(|graph| graph.on.iter().any(|on| on.entity == *name)) {
+            let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
+            let Some(sink) = into.and_then(|into| config.sink(into)) else { continue };
+            let Some(index) = registry::reading_sink(sink, &config.node)? else {
+                eprintln!("the index of {} is not there yet", sink.name);
+                continue;
+            };
+            let bar = ProgressBar::new_spinner();
+            let store = &open.database.store;
+            let verification = Verification { store, bound, sink: &*index, graph };
+            verified.push(
+                verification
+                    .run(arguments.repair, |seen| {
+                        bar.set_message(format!("{name}: {seen} rows and documents compared"))
+                    })
+                    .await?,
+            );
+            bar.finish_and_clear();
+        }
+    }
+    Ok(verified)
+}
+
+fn print(all: &[Verified], context: &Context) -> Result<(), Fault> {
+    if context.output.is_json() {
+        for verified in all {
+            context.output.object(verified)?;
+        }
+        return Ok(());
+    }
+    for verified in all {
+        let Verified { entity, rows, documents, missing, stale, extra, .. } = verified;
+        let verdict = if verified.is_equal() { "equal" } else { "DIFFERENT" };
+        let how = if verified.compared == "content" { "" } else { " (only that a document is there was compared)" };
+        context.output.print(&format!(
+            "{entity}: {verdict}: {rows} rows, {documents} documents; {missing} missing, {stale} stale, {extra} extra{how}\n"
+        ))?;
+        for (key, kind) in verified.differences.iter().take(20) {
+            let key = crate::escape::line(key);
+            context.output.print(&format!("  {key}: {}\n", format!("{kind:?}").to_lowercase()))?;
+        }
+        if verified.repaired > 0 {
+            context.output.print(&format!("  {} repaired\n", verified.repaired))?;
+        } else if !verified.is_equal() {
+            context.output.note("repair it with: honeyflow verify --repair");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Work asked for on the command line: done by the node that runs here, or by one that is started for it alone.
+
+use std::time::Duration;
+
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Admin, AdminReply};
+
+use super::{Node, Options, Running, data, reindex::ask, source::OpenSource, surface};
+use crate::config::Config;
+
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Whoever does the work: a node of our own, or (none) the one that runs already.
+pub struct Worker(Option<(Node, Running)>);
+
+impl Worker {
+    pub async fn begin(config: &Config) -> Result<Worker, Failure> {
+        if data::is_in_use(&config.node.data) {
+            return Ok(Worker(None));
+        }
+        let (node, service) = Node::open(config, &Options::default()).await?;
+        let listener = surface::bind(([127, 0, 0, 1], 0).into())?;
+        let running = node.run(config, service, listener)?;
+        Ok(Worker(Some((node, running))))
+    }
+
+    /// Returns once nothing is waiting in the source; `progress` hears how much is left.
+    pub async fn finish(
+        self,
+        config: &Config,
+        source: &OpenSource,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), Failure> {
+        loop {
+            let AdminReply::Lag(lag) = ask(&source.database.store, Admin::Lag).await? else { break };
+            let left = lag.waiting + lag.delayed;
+            progress(left);
+            if left == 0 {
+                break;
+            }
+            if self.0.as_ref().is_some_and(|(_, running)| running.is_finished()) {
+                return Err(Failure::fatal("node-ended", "the node started for this work has ended"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if let Some((node, mut running)) = self.0 {
+            node.drain(&mut running, config.node.drain).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! What a node looks at now and then, apart from events: pauses that people have asked for, and triggers that a
+//! migration has dropped without a word.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_engine::shell;
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+use honeyflow_sink::Sink;
+use honeyflow_store::{Admin, AdminReply};
+use honeyflow_store_sqlite::capture;
+use honeyflow_workflow::Graph;
+
+use super::{reindex::ask, source::OpenSource, verify::Verification};
+use crate::registry::Bound;
+
+/// A pause is heeded, and a dropped trigger found, within twice this time.
+const EVERY: Duration = Duration::from_secs(2);
+
+pub struct Watch {
+    pub sources: Arc<Vec<OpenSource>>,
+    pub graphs: Vec<Arc<Graph>>,
+    pub sinks: Vec<(Name, Arc<dyn Sink>)>,
+    pub engine: shell::Handle,
+}
+
+impl Watch {
+    pub async fn run(&self) -> Result<(), Failure> {
+        let mut tick = tokio::time::interval(EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            for source in self.sources.iter() {
+                // The database may be busy or away: the next look will tell.
+                if let Err(failure) = self.look(source).await {
+                    tracing::debug!(source = %source.name, %failure, "could not look");
+                }
+            }
+        }
+    }
+
+    async fn look(&self, source: &OpenSource) -> Result<(), Failure> {
+        if let AdminReply::Paused(paused) = ask(&source.database.store, Admin::Paused).await? {
+            for graph in self.graphs.iter().filter(|graph| graph.on.iter().any(|on| on.source == source.name)) {
+                let is_paused = paused.iter().any(|pause| pause.noun == "workflow" && *pause.name == *graph.name);
+                self.engine.pause(graph.name.clone(), is_paused).await;
+            }
+        }
+        let drift = source.database.drift(source.capture()).await?;
+        if drift.drifts.is_empty() {
+            return Ok(());
+        }
+        let tables: Vec<String> = drift.tables().into_iter().map(str::to_owned).collect();
+        tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed our triggers: installing them again");
+        let wanted = source.capture();
+        source.database.store.write_with(move |connection| capture::reinstall(connection, &wanted)).await?;
+        // What changed while nothing was captured is not known: the documents tell, those without a row too.
+        for bound in &source.bound {
+            let touched = |table: &str| tables.iter().any(|drifted| drifted.eq_ignore_ascii_case(table));
+            if touched(&bound.entity.table) || bound.entity.edges.iter().any(|edge| touched(&edge.table)) {
+                self.verify(source, bound).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn verify(&self, source: &OpenSource, bound: &Bound) -> Result<(), Failure> {
+        let entity = &bound.entity.name;
+        for graph in self.graphs.iter().filter(|graph| graph.on.iter().any(|on| on.entity == *entity)) {
+            let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
+            let Some((_, sink)) = self.sinks.iter().find(|(name, _)| Some(&**name) == into) else { continue };
+            let verification = Verification { store: &source.database.store, bound, sink: &**sink, graph };
+            let verified = verification.run(true, |_| {}).await?;
+            tracing::warn!(%entity, missed = verified.repaired, "verified, because changes may have been missed");
+        }
+        Ok(())
+    }
+}
