@@ -155,21 +155,23 @@ impl Member {
 
     /// When the next `Tick` is due.
     pub fn wake_at(&self) -> Moment {
-        if self.phase == Phase::Gone {
-            return Moment::FAR;
-        }
-        let mut at = self.beat_at;
-        if self.phase == Phase::In {
-            if self.holds.values().any(|hold| matches!(hold, Hold::Held { .. } | Hold::Minting { .. })) {
-                at = at.min(self.trust_until);
-            }
-            for hold in self.holds.values() {
-                if let Hold::Wanted { look_at } = hold {
-                    at = at.min(*look_at);
+        // A time that has come and leads to nothing would be asked for again and again.
+        match self.phase {
+            Phase::Out => self.beat_at,
+            Phase::In => {
+                let mut at = if self.is_beating() { Moment::FAR } else { self.beat_at };
+                if self.hearing == Hearing::Good {
+                    at = at.min(self.trust_until);
+                    for hold in self.holds.values() {
+                        if let Hold::Wanted { look_at } = hold {
+                            at = at.min(*look_at);
+                        }
+                    }
                 }
+                at
             }
+            Phase::Joining | Phase::Leaving | Phase::Gone => Moment::FAR,
         }
-        at
     }
 
     pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
@@ -199,7 +201,7 @@ impl Member {
                 self.call(Asked::Join, request, effects);
             }
             Phase::In => {
-                if now >= self.beat_at && !self.asked.values().any(|asked| matches!(asked, Asked::Beat { .. })) {
+                if now >= self.beat_at && !self.is_beating() {
                     self.beat_at = now.after(self.config.heartbeat);
                     let read_only = self.hearing == Hearing::Deaf;
                     let request = Request::Beat { node: self.config.node, read_only };
@@ -221,6 +223,10 @@ impl Member {
             }
             _ => {}
         }
+    }
+
+    fn is_beating(&self) -> bool {
+        self.asked.values().any(|asked| matches!(asked, Asked::Beat { .. }))
     }
 
     fn call(&mut self, asked: Asked, request: Request, effects: &mut Vec<Effect>) {

@@ -14,6 +14,7 @@ use super::{
     Core,
     fact::Fact,
     input::{BatchId, Effect, ToEvaluate, Work, WorkerId},
+    outcome::Cause,
     plan::{EXPRESSION, KindId},
     ready::{Ready, must_evaluate},
     run::RunState,
@@ -28,6 +29,8 @@ const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(crate) struct Dispatch {
     pub workers: HashMap<WorkerId, Worker>,
     pub batches: HashMap<BatchId, Held>,
+    /// The trial under way.
+    trial: Option<BatchId>,
     next: BatchId,
     scratch: Vec<Ready>,
 }
@@ -44,6 +47,10 @@ pub(crate) struct Held {
     pub kind: KindId,
     pub items: Vec<HeldItem>,
     pub given_at: Moment,
+    /// One suspect, alone: if its worker dies again, it was this one.
+    pub trial: bool,
+    /// Batches that the step had finished by then.
+    pub finished_before: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -65,6 +72,9 @@ impl Dispatch {
     /// The batch ends; its worker has room again.
     pub fn close(&mut self, batch: BatchId) -> Option<Held> {
         let held = self.batches.remove(&batch)?;
+        if self.trial == Some(batch) {
+            self.trial = None;
+        }
         if let Some(worker) = self.workers.get_mut(&held.worker) {
             worker.room[held.kind as usize] += 1;
         }
@@ -124,19 +134,24 @@ impl Core {
     /// One batch of a kind to a worker; false if there is nothing to give.
     fn give_one(&mut self, worker: WorkerId, kind: KindId, effects: &mut Vec<Effect>) -> bool {
         let (gates, now) = (&self.gates, self.now);
-        let Some((at, level)) = self.ready.pick(kind, now, |queue| gates.passes(queue, now)) else { return false };
+        let may_try = self.dispatch.trial.is_none();
+        let Some((at, level)) = self.ready.pick(kind, now, may_try, |queue| gates.passes(queue, now)) else {
+            return false;
+        };
         let mut entries = std::mem::take(&mut self.dispatch.scratch);
         entries.clear();
         let queue = &mut self.ready.queues[at];
         let (workflow, step) = (queue.workflow, queue.step);
-        if let Some(group) = queue.take_suspects() {
+        let mut trial = false;
+        if let Some(group) = queue.take_suspects(may_try) {
+            trial = group.len() == 1;
             entries.extend(group);
         } else {
             let max = (queue.batch_now as usize).min(self.gates.allowed(queue));
             queue.take(level, max, &mut entries);
         }
         self.ready.served(at, level, entries.len());
-        let given = self.give(worker, kind, (at, workflow, step), &entries, effects);
+        let given = self.give(worker, kind, (at, workflow, step), (&entries, trial), effects);
         self.dispatch.scratch = entries;
         given
     }
@@ -146,7 +161,7 @@ impl Core {
         worker: WorkerId,
         kind: KindId,
         (queue, workflow, step): (usize, usize, StepId),
-        entries: &[Ready],
+        (entries, trial): (&[Ready], bool),
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(plan) = entries.iter().find_map(|ready| self.runs.get(ready.run)).map(|run| run.plan.clone()) else {
@@ -202,11 +217,20 @@ impl Core {
         if let Some(worker) = self.dispatch.workers.get_mut(&worker) {
             worker.room[kind as usize] -= 1;
         }
-        self.gates.given(workflow, definition, plan.targets[step as usize], held.len());
+        if let Some(look_at) = self.gates.given(&self.ready.queues[queue], held.len(), self.now) {
+            self.timers.set(look_at, Timer::Gate);
+        }
         self.counters.given(held.len());
         let timeout = definition.timeout;
         self.timers.set(self.now.after(timeout + DEADLINE_GRACE), Timer::Batch(batch));
-        self.dispatch.batches.insert(batch, Held { worker, queue, kind, items: held, given_at: self.now });
+        if trial {
+            self.dispatch.trial = Some(batch);
+        }
+        let finished_before = self.ready.queues[queue].finished;
+        let given_at = self.now;
+        self.dispatch
+            .batches
+            .insert(batch, Held { worker, queue, kind, items: held, given_at, trial, finished_before });
         let work = if kind == EXPRESSION {
             Work::Evaluate { graph: plan.graph.clone(), step, items: to_evaluate }
         } else {
@@ -249,8 +273,8 @@ impl Core {
             self.dispatch.batches.iter().filter(|(_, held)| held.worker == worker).map(|(id, _)| *id).collect();
         lost.sort_unstable();
         for batch in lost {
-            if let Some(held) = self.dispatch.close(batch) {
-                self.suspect(&held);
+            if let Some(held) = self.close_batch(batch) {
+                self.suspect(&held, Cause::Death);
             }
         }
     }

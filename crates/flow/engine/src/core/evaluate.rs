@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{
     Core,
     input::{BatchId, Effect, Evaluated},
+    outcome::Cause,
     ready::Ready,
     run::{Each, Life},
     settle::After,
@@ -22,13 +23,13 @@ const INSTANCES_MAX: usize = 10_000;
 impl Core {
     pub(crate) fn evaluated(&mut self, batch: BatchId, results: Vec<Evaluated>, effects: &mut Vec<Effect>) {
         let _ = effects;
-        let Some(held) = self.dispatch.close(batch) else {
+        let Some(held) = self.close_batch(batch) else {
             self.counters.stale_answers += 1;
             return;
         };
         let step = self.ready.queues[held.queue].step;
         if results.len() != held.items.len() {
-            self.suspect(&held);
+            self.suspect(&held, Cause::Unclear);
             return;
         }
         for (item, result) in held.items.iter().zip(results) {

@@ -83,6 +83,13 @@ impl Breaker {
         }
     }
 
+    /// A batch is over, answered or not: a probe that was lost must not keep the door shut for ever.
+    fn returned(&mut self, count: usize) {
+        if let State::Probing { out, .. } = &mut self.state {
+            *out = out.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
     /// What one call has brought. Returns when the breaker has closed, and until when.
     fn record(&mut self, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
         if now.since(self.window_from) > WINDOW {
@@ -96,7 +103,9 @@ impl Breaker {
                 if failed * 2 >= fine + failed && failed > 0 {
                     return Some(self.close(now, random));
                 }
-                let out = out.saturating_sub(fine + failed);
+                if fine == 0 {
+                    return None;
+                }
                 self.state = State::Probing { allowed: allowed.saturating_mul(2), out };
                 if allowed >= 256 {
                     *self = Breaker::new();
@@ -133,10 +142,31 @@ pub(crate) struct Gates {
 struct WorkflowGate {
     paused: bool,
     fatal: Option<Failure>,
-    /// Too many keys due for parking: something common is wrong, so parking is slowed.
-    storm: Breaker,
+    storm: Storm,
     parked_from: Moment,
     parked: u32,
+}
+
+/// Too many keys due for parking: something common is wrong, so parking is slowed, never stopped. While it lasts runs
+/// begin one by one; what has begun goes on.
+#[derive(Clone, Default, Debug)]
+struct Storm {
+    until: Option<Moment>,
+    times: u32,
+}
+
+impl Storm {
+    fn passes(&self, now: Moment) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    fn close(&mut self, now: Moment, random: u64) -> Moment {
+        let wait = CLOSED_FIRST.saturating_mul(1 << self.times.min(8)).min(CLOSED_MAX);
+        self.times += 1;
+        let until = now.after(wait + Duration::from_millis(random % 200));
+        self.until = Some(until);
+        until
+    }
 }
 
 /// Why a workflow or target lets nothing pass.
@@ -157,7 +187,7 @@ impl Gates {
                 .map(|_| WorkflowGate {
                     paused: false,
                     fatal: None,
-                    storm: Breaker::new(),
+                    storm: Storm::default(),
                     parked_from: Moment::default(),
                     parked: 0,
                 })
@@ -170,21 +200,33 @@ impl Gates {
         let workflow = &self.workflows[queue.workflow];
         !workflow.paused
             && workflow.fatal.is_none()
-            && workflow.storm.passes(now)
+            && (!queue.begins || workflow.storm.passes(now))
             && (queue.kind == super::plan::EXPRESSION || self.targets[queue.target as usize].passes(now))
     }
 
     pub fn allowed(&self, queue: &Queue) -> usize {
-        let storm = self.workflows[queue.workflow].storm.allowed();
+        let storm = if queue.begins && self.workflows[queue.workflow].storm.until.is_some() { 1 } else { usize::MAX };
         if queue.kind == super::plan::EXPRESSION {
             return storm;
         }
         storm.min(self.targets[queue.target as usize].allowed())
     }
 
-    pub fn given(&mut self, workflow: usize, _step: &honeyflow_workflow::Step, target: TargetId, count: usize) {
-        self.workflows[workflow].storm.given(count);
-        self.targets[target as usize].given(count);
+    /// Returns when to look again, if that was the one run that may begin for now.
+    pub fn given(&mut self, queue: &Queue, count: usize, now: Moment) -> Option<Moment> {
+        if queue.kind != super::plan::EXPRESSION {
+            self.targets[queue.target as usize].given(count);
+        }
+        let storm = &mut self.workflows[queue.workflow].storm;
+        storm.until.as_mut().filter(|_| queue.begins).map(|until| {
+            *until = now.after(CLOSED_FIRST);
+            *until
+        })
+    }
+
+    /// The batch is over, however it ended.
+    pub fn returned(&mut self, target: TargetId, count: usize) {
+        self.targets[target as usize].returned(count);
     }
 
     pub fn record(&mut self, target: TargetId, fine: u32, failed: u32, now: Moment, random: u64) -> Option<Moment> {
@@ -237,8 +279,8 @@ impl Gates {
     /// A run of the workflow has succeeded: if it was a probe, the storm is over.
     pub fn succeeded(&mut self, workflow: usize) {
         let gate = &mut self.workflows[workflow];
-        if gate.storm.state != State::Passing {
-            gate.storm = Breaker::new();
+        if gate.storm.until.is_some() {
+            gate.storm = Storm::default();
             gate.parked = 0;
         }
     }
@@ -298,6 +340,7 @@ mod tests {
         breaker.given(1);
         for _ in 0..9 {
             let allowed = u32::try_from(breaker.allowed()).unwrap_or(1);
+            breaker.returned(1);
             assert_eq!(breaker.record(allowed, 0, seconds(6), 0), None);
         }
         assert_eq!(breaker.state, State::Passing);

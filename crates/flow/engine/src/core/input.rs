@@ -31,6 +31,7 @@ pub enum Input {
     },
     Recovered {
         source: SourceId,
+        recovery: u64,
         result: Result<Recovered, Failure>,
     },
     Polled {
@@ -75,6 +76,7 @@ pub enum Input {
 pub enum Effect {
     Recover {
         source: SourceId,
+        recovery: u64,
     },
     Poll {
         source: SourceId,

@@ -1,23 +1,24 @@
 //! Rows become obligations, obligations become runs. A row owes one run per (entity, key, workflow) it leads to.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Event, EventId, Kind, Name, Target};
 use honeyflow_runtime::Failure;
 use honeyflow_source::{Intake, Leads, Taken};
 use honeyflow_store::{
     Op,
-    write::{Checkpoint, Checkpointed, FanOut},
+    write::{Checkpoint, Checkpointed, FanOut, Settled},
 };
-use honeyflow_workflow::{End, Exclusion, Order, Run};
+use honeyflow_workflow::{End, Exclusion, Order, Role, Run};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
     Core, Row,
+    fact::Fact,
     input::Effect,
     key::Owed,
     plan::SourceId,
-    run::{Extras, Life, RunState},
+    run::{Life, RunState},
     settle::After,
     timer::{Timer, Waiting},
 };
@@ -48,6 +49,7 @@ impl Core {
                 return;
             }
         };
+        let swept_to = state.poll.swept_to(intake.taken.len());
         state.poll.harvested(&intake, now, &limits);
         if state.schema_version.is_some_and(|before| before != intake.schema_version) {
             // What was missing may be there now: tables come back at the end of a migration.
@@ -74,8 +76,17 @@ impl Core {
             );
             self.park_row(source, oversized.id, failure);
         }
+        let seen: Vec<EventId> = match swept_to {
+            Some(_) => intake.taken.iter().map(|taken| taken.event.id).collect(),
+            None => Vec::new(),
+        };
         for taken in intake.taken {
             self.take(source, taken);
+        }
+        if let Some(to) = swept_to
+            && !self.sources[source as usize].checkpoints.is_empty()
+        {
+            self.forget_orphans(source, to, &seen);
         }
         self.sources[source as usize].lingering.clear();
     }
@@ -165,6 +176,14 @@ impl Core {
     /// A key remembers a bounded number of rows; the rest stays in the table until its run has ended.
     fn would_overflow(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) -> bool {
         let max = self.plan.limits.rows_per_key_max;
+        // What was begun goes first, and the others of its key wait for it: it must find room.
+        let is_awaited = |(target, _, workflow): &(&Target, u16, usize)| {
+            let run = (*target, &event.tenant, &self.plan.workflows[*workflow].name);
+            self.sources[source as usize].is_awaited(run, event.id)
+        };
+        if owed.iter().any(is_awaited) {
+            return false;
+        }
         for (target, entity, _) in owed {
             let Some(slot) = self.keys.find(source, *entity, &event.tenant, &target.key) else { continue };
             let Some(key) = self.keys.get_mut(slot) else { continue };
@@ -227,10 +246,26 @@ impl Core {
                 at += 1;
                 continue;
             }
+            let resumed = match self.resumed_rows(key_slot, at) {
+                Resumed::Waits => {
+                    at += 1;
+                    continue;
+                }
+                Resumed::Rows(rows) => Some(rows),
+                Resumed::Nothing => None,
+            };
+            let Some(key) = self.keys.get_mut(key_slot) else { return };
+            let Some(owed) = key.owed.get_mut(at) else { break };
             let first_kind = owed.rows.first().and_then(|row| self.rows.get(*row)).map(|row| row.event.kind);
             let merges = plan.order == Order::Latest && first_kind == Some(Kind::Row);
-            let rows: SmallVec<[Slot; 2]> =
-                if merges { std::mem::take(&mut owed.rows) } else { smallvec![owed.rows.remove(0)] };
+            let rows: SmallVec<[Slot; 2]> = match resumed {
+                Some(rows) => {
+                    owed.rows.retain(|row| !rows.contains(row));
+                    rows
+                }
+                None if merges => std::mem::take(&mut owed.rows),
+                None => smallvec![owed.rows.remove(0)],
+            };
             if owed.rows.is_empty() {
                 key.owed.remove(at);
             }
@@ -239,6 +274,52 @@ impl Core {
             self.begin(key_slot, source, entity, workflow, rows);
         }
         self.keys.release(key_slot);
+    }
+
+    /// Exactly the rows that the checkpoints of an earlier owner cover form the run that goes on; all others of the key
+    /// wait for the next, also while none of the covered ones has been read yet.
+    fn resumed_rows(&self, key_slot: Slot, at: usize) -> Resumed {
+        let key = self.keys.get(key_slot);
+        let source = &self.sources[key.source as usize];
+        if source.checkpoints.is_empty() {
+            return Resumed::Nothing;
+        }
+        let owed = &key.owed[at];
+        let run = Settled {
+            tenant: key.tenant.clone(),
+            entity: key.entity_name.clone(),
+            key: key.key.clone(),
+            workflow: self.plan.workflows[owed.workflow].name.clone(),
+        };
+        let Some(covers) = source.checkpoints.get(&run).and_then(|all| all.first()).map(|first| &first.covers) else {
+            return Resumed::Nothing;
+        };
+        let covered = |row: &&Slot| self.rows.get(**row).is_some_and(|row| covers.contains(&row.event.id));
+        let rows: SmallVec<[Slot; 2]> = owed.rows.iter().filter(covered).copied().collect();
+        if rows.is_empty() { Resumed::Waits } else { Resumed::Rows(rows) }
+    }
+
+    /// A sweep that came to its end has seen every row there is: checkpoints whose rows are not among them have lost
+    /// them (someone has deleted rows by hand), and nobody may wait for those.
+    fn forget_orphans(&mut self, source: SourceId, swept_to: EventId, seen: &[EventId]) {
+        let state = &mut self.sources[source as usize];
+        let known = &state.known;
+        let lost: Vec<Settled> = state
+            .checkpoints
+            .iter()
+            .filter(|(_, all)| {
+                let is_lost = |id: &EventId| *id <= swept_to && !known.contains_key(id) && !seen.contains(id);
+                all.first().is_some_and(|first| first.covers.iter().all(is_lost))
+            })
+            .map(|(run, _)| run.clone())
+            .collect();
+        for run in lost {
+            self.sources[source as usize].checkpoints.remove(&run);
+            let Some(entity) = self.plan.sources[source as usize].entities.get(&run.entity) else { continue };
+            if let Some(key) = self.keys.find(source, entity.id, &run.tenant, &run.key) {
+                self.start_runs(key);
+            }
+        }
     }
 
     fn begin(&mut self, key: Slot, source: SourceId, entity: Name, workflow: usize, rows: SmallVec<[Slot; 2]>) {
@@ -267,66 +348,79 @@ impl Core {
             extras: None,
             opened_at: self.now,
         };
-        let mut delayed = Vec::new();
-        let sleeping = self.resume(&mut state, &mut ready, &mut delayed);
-        self.counters.opened(&state);
         self.note_opened(&state);
+        let (wait, delayed) = self.resume(&mut state, &mut ready);
+        self.counters.opened(&state);
         let slot = self.runs.insert(state);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.push(slot);
         }
-        for (step, index, wait) in sleeping.into_iter().chain(delayed) {
-            ready.retain(|other| *other != step);
-            let at = self.now.after(wait);
-            self.timers.set(at, Timer::Cohort(vec![Waiting { run: slot, step, index }]));
+        // A step that is not ready yet has its own time once it is.
+        for step in std::mem::take(&mut ready) {
+            let due = delayed.iter().filter(|(other, _)| *other == step).map(|(_, wait)| *wait).max();
+            let wait = wait.max(due.unwrap_or_default());
+            if wait.is_zero() {
+                ready.push(step);
+            } else {
+                self.timers.set(self.now.after(wait), Timer::Cohort(vec![Waiting { run: slot, step, index: 0 }]));
+            }
         }
         self.make_ready(slot, &mut ready);
         self.scratch_steps = ready;
     }
 
-    /// Takes up what an earlier owner has left: charges and checkpoints. Returns steps that sleep, and for how long.
-    fn resume(
-        &mut self,
-        state: &mut RunState,
-        ready: &mut Vec<u16>,
-        delayed: &mut Vec<(u16, u32, std::time::Duration)>,
-    ) -> Vec<(u16, u32, std::time::Duration)> {
+    /// Takes up what an earlier owner has left: charges and checkpoints. Returns how long the run as a whole still
+    /// sleeps, and the steps that wait for their next try.
+    fn resume(&mut self, state: &mut RunState, ready: &mut Vec<u16>) -> (Duration, Vec<(u16, Duration)>) {
         let source = &mut self.sources[state.source as usize];
         if source.charges.is_empty() && source.checkpoints.is_empty() {
-            return Vec::new();
+            return (Duration::ZERO, Vec::new());
         }
         let run = self.settled(state);
         let source = &mut self.sources[state.source as usize];
+        let mut delayed = Vec::new();
         for charged in source.charges.remove(&run).unwrap_or_default() {
             let Some(step) = state.plan.graph.step(&charged.step) else { continue };
             state.extra(step, charged.index).charges = charged.attempts;
             if !charged.due_in.is_zero() {
-                delayed.push((step, charged.index, charged.due_in));
+                delayed.push((step, charged.due_in));
             }
         }
         let checkpoints = source.checkpoints.remove(&run).unwrap_or_default();
         if checkpoints.is_empty() {
-            return Vec::new();
+            return (Duration::ZERO, delayed);
         }
         let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
-        restore(state, &checkpoints, ready, store_now)
+        let (finished, wait) = restore(state, &checkpoints, ready, store_now);
+        for (step, _) in finished {
+            self.facts.note(|| Fact::Ended { run: state.number, step });
+        }
+        (wait, delayed)
     }
 }
 
+/// A sleep that has begun counts as ended, once the rest of its time has passed: what it needed is loaded afresh then.
 fn restore(
     state: &mut RunState,
     checkpoints: &[Checkpoint],
     ready: &mut Vec<u16>,
     store_now: i64,
-) -> Vec<(u16, u32, std::time::Duration)> {
+) -> (Vec<(u16, End)>, Duration) {
     let graph = state.plan.graph.clone();
     let mut finished = Vec::new();
-    let mut sleeping = Vec::new();
-    for checkpoint in checkpoints {
+    let mut missing = false;
+    let mut wait = Duration::ZERO;
+    let covers = &checkpoints[0].covers;
+    for checkpoint in checkpoints.iter().filter(|checkpoint| checkpoint.covers == *covers) {
         let Some(step) = graph.step(&checkpoint.step) else { continue };
+        // One instance says nothing of the others.
+        if graph.steps[step as usize].for_each.is_some() {
+            continue;
+        }
         match &checkpoint.outcome {
             Checkpointed::Done(output) => {
                 finished.push((step, End::Succeeded));
+                missing |= graph.steps[step as usize].role == Role::Load && output.is_none();
                 state.keep_output(step, output.clone());
             }
             Checkpointed::Failed(failure) => {
@@ -336,15 +430,24 @@ fn restore(
             }
             Checkpointed::Skipped => finished.push((step, End::Skipped)),
             Checkpointed::Until(at_ms) => {
-                let wait = u64::try_from(at_ms - store_now).unwrap_or(0);
-                sleeping.push((step, checkpoint.index, std::time::Duration::from_millis(wait)));
-                state.extra(step, checkpoint.index).evaluated = true;
+                finished.push((step, End::Succeeded));
+                wait = wait.max(Duration::from_millis(u64::try_from(at_ms - store_now).unwrap_or(0)));
             }
         }
     }
     ready.clear();
     state.run = Run::restore(&graph, &finished, ready);
-    let extras: &mut Extras = state.extras.get_or_insert_default();
-    extras.covers = checkpoints.last().map(|checkpoint| checkpoint.covers.clone());
-    sleeping
+    if missing {
+        state.run.missing();
+    }
+    state.extras.get_or_insert_default().covers = Some(covers.clone());
+    (finished, wait)
+}
+
+/// What an earlier owner's checkpoints mean for a key's rows.
+enum Resumed {
+    Nothing,
+    Rows(SmallVec<[Slot; 2]>),
+    /// The covered rows have not been read yet.
+    Waits,
 }

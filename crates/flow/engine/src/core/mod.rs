@@ -33,7 +33,7 @@ pub mod timer;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use honeyflow_event::{Epoch, Event, EventId, Stamp};
+use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
 use honeyflow_hive::Term;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::{Charged, Checkpoint, Settled};
@@ -71,6 +71,8 @@ pub(crate) struct SourceState {
     pub sequence: u32,
     pub recovered: bool,
     pub recovering: bool,
+    /// Number of the last one: a late answer of an earlier term tells of what others have changed since.
+    pub recovery: u64,
     pub known: hashbrown::HashMap<EventId, Slot>,
     /// Rows done while a poll was under way: that poll may still show them.
     pub lingering: hashbrown::HashSet<EventId>,
@@ -136,7 +138,7 @@ impl Core {
             Input::Granted(term) => self.granted(term, effects),
             Input::Lost { lease } => self.lost(&lease),
             Input::Trust { source, until } => self.sources[source as usize].trust_until = until,
-            Input::Recovered { source, result } => self.recovered(source, result, effects),
+            Input::Recovered { source, recovery, result } => self.recovered(source, recovery, result, effects),
             Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
             Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
             Input::WorkerLost { worker } => self.worker_lost(worker),
@@ -159,7 +161,10 @@ impl Core {
             }
         }
         for source in &self.sources {
-            at = at.min(source.settling.wake_at());
+            // Without trust, and while a new epoch is awaited, nothing is written: what ends that is an input.
+            if source.term.is_some() && !source.minting && self.now < source.trust_until {
+                at = at.min(source.settling.wake_at());
+            }
         }
         at
     }
@@ -194,7 +199,8 @@ impl Core {
             state.settling.retry_at = self.now;
         } else {
             state.recovering = true;
-            effects.push(Effect::Recover { source: id(source) });
+            state.recovery += 1;
+            effects.push(Effect::Recover { source: id(source), recovery: state.recovery });
         }
     }
 
@@ -207,15 +213,16 @@ impl Core {
     fn recovered(
         &mut self,
         source: SourceId,
+        recovery: u64,
         result: Result<honeyflow_store::Recovered, Failure>,
         effects: &mut Vec<Effect>,
     ) {
         let state = &mut self.sources[source as usize];
-        if !state.recovering {
+        if !state.recovering || state.recovery != recovery {
             return;
         }
         let Ok(found) = result else {
-            effects.push(Effect::Recover { source });
+            effects.push(Effect::Recover { source, recovery });
             return;
         };
         state.recovering = false;
@@ -253,8 +260,9 @@ impl Core {
             self.rows.remove(slot);
         }
         self.keys.forget_source(id(source));
-        let trust_until = self.sources[source].trust_until;
-        self.sources[source] = SourceState { trust_until, ..SourceState::new() };
+        let before = &self.sources[source];
+        let (trust_until, recovery, poll) = (before.trust_until, before.recovery, PollState::after(&before.poll));
+        self.sources[source] = SourceState { trust_until, recovery, poll, ..SourceState::new() };
     }
 
     pub(crate) fn random(&mut self) -> u64 {
@@ -307,6 +315,20 @@ pub(crate) fn id(index: usize) -> u16 {
 }
 
 impl SourceState {
+    /// Whether an earlier owner's checkpoints cover this row.
+    fn is_awaited(&self, (target, tenant, workflow): (&Target, &Name, &Name), event: EventId) -> bool {
+        if self.checkpoints.is_empty() {
+            return false;
+        }
+        let run = Settled {
+            tenant: tenant.clone(),
+            entity: target.entity.clone(),
+            key: target.key.clone(),
+            workflow: workflow.clone(),
+        };
+        self.checkpoints.get(&run).and_then(|all| all.first()).is_some_and(|first| first.covers.contains(&event))
+    }
+
     fn new() -> SourceState {
         SourceState {
             term: None,
@@ -315,6 +337,7 @@ impl SourceState {
             sequence: 0,
             recovered: false,
             recovering: false,
+            recovery: 0,
             known: hashbrown::HashMap::new(),
             lingering: hashbrown::HashSet::new(),
             poll: PollState::default(),

@@ -9,7 +9,7 @@ use honeyflow_store::{
     Op,
     write::{Checkpoint, Checkpointed},
 };
-use honeyflow_workflow::{End, Role};
+use honeyflow_workflow::{End, Role, StepId};
 use serde_json::Value;
 
 use super::{
@@ -28,18 +28,35 @@ use crate::slots::Slot;
 const FINAL: &[&str] = &["kills-worker", "too-slow", "plan-limit", "output-too-large", "bad-answer"];
 const DEATHS_MAX: u32 = 3;
 
+/// Why a batch has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Its worker died, or its step panicked.
+    Death,
+    /// It was held for too long.
+    TimeOut,
+    /// It was answered, but not item by item.
+    Unclear,
+}
+
 impl Core {
     pub(crate) fn outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
-        let Some(held) = self.dispatch.close(batch) else {
+        let Some(held) = self.close_batch(batch) else {
             self.counters.stale_answers += 1;
             return;
         };
         self.follow_duration(&held);
+        self.ready.queues[held.queue].finished += 1;
         let (workflow, step, target) = {
             let queue = &self.ready.queues[held.queue];
             (queue.workflow, queue.step, queue.target)
         };
         let complete = outcomes.len() == held.items.len();
+        if !complete && held.items.len() > 1 {
+            // Nobody can say which is whose: one bad item must not take the others with it.
+            self.suspect(&held, Cause::Unclear);
+            return;
+        }
         let mut outcomes = outcomes.into_iter();
         let (mut fine, mut failed) = (0, 0);
         let mut again = Vec::new();
@@ -308,19 +325,42 @@ impl Core {
         self.begin_anew(waiting.run);
     }
 
-    /// Outputs are dropped, charges kept. It moves to another slot, so that whatever workers still hold of it is
-    /// answered to nobody.
+    /// Outputs are dropped, charges kept; what is checkpointed stays. It moves to another slot, so that whatever workers
+    /// still hold of it is answered to nobody.
     fn begin_anew(&mut self, slot: Slot) {
         let Some(mut run) = self.runs.remove(slot) else { return };
-        run.outputs = None;
+        let graph = run.plan.graph.clone();
+        let is_kept = |step: &StepId| {
+            let definition = &graph.steps[*step as usize];
+            definition.checkpoint == honeyflow_workflow::Checkpoint::Always
+                && definition.for_each.is_none()
+                && !run.run.is_missing()
+                && run.run.state(&graph, *step) == honeyflow_workflow::State::Succeeded
+        };
+        let kept: Vec<(StepId, End)> = graph.ids().filter(is_kept).map(|step| (step, End::Succeeded)).collect();
+        if let Some(outputs) = &mut run.outputs {
+            for step in graph.ids().filter(|step| !kept.iter().any(|(other, _)| other == step)) {
+                outputs[step as usize] = None;
+            }
+        }
+        if let Some(extras) = &mut run.extras {
+            extras.instances.clear();
+            extras.failed.clear();
+            for extra in &mut extras.steps {
+                (extra.evaluated, extra.input) = (false, None);
+            }
+        }
         run.stamp = honeyflow_event::Stamp::default();
         run.leased = 0;
         let mut ready = Vec::new();
-        run.run = honeyflow_workflow::Run::begin(&run.plan.graph, &mut ready);
+        run.run = honeyflow_workflow::Run::restore(&graph, &kept, &mut ready);
         let key = run.key;
         self.facts.note(|| Fact::Closed { run: run.number });
         run.number = self.facts.next_run();
         self.note_opened(&run);
+        for (step, _) in kept {
+            self.facts.note(|| Fact::Ended { run: run.number, step });
+        }
         let moved = self.runs.insert(run);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.iter_mut().filter(|open| **open == slot).for_each(|open| *open = moved);
@@ -329,14 +369,27 @@ impl Core {
     }
 
     pub(crate) fn unanswered(&mut self, batch: BatchId) {
-        if let Some(held) = self.dispatch.close(batch) {
-            self.suspect(&held);
+        if let Some(held) = self.close_batch(batch) {
+            self.suspect(&held, Cause::Death);
         }
     }
 
-    /// The batch was not answered. Its items go out again in halves; one that was alone is charged.
-    pub(crate) fn suspect(&mut self, held: &Held) {
-        let step = self.ready.queues[held.queue].step;
+    /// The batch ends; its worker has room again, and so have the gates it passed.
+    pub(crate) fn close_batch(&mut self, batch: BatchId) -> Option<Held> {
+        let held = self.dispatch.close(batch)?;
+        let queue = &self.ready.queues[held.queue];
+        if queue.kind != super::plan::EXPRESSION {
+            self.gates.returned(queue.target, held.items.len());
+        }
+        Some(held)
+    }
+
+    /// The batch was not answered. Its items go out again in halves, down to single ones on trial, one trial at a time:
+    /// whoever is held by the same worker as a killer is innocent. Only an item on trial is charged; for a time-out
+    /// only if the step has finished others meanwhile, since else it is the target that hangs.
+    pub(crate) fn suspect(&mut self, held: &Held, cause: Cause) {
+        let queue = &self.ready.queues[held.queue];
+        let (step, finished) = (queue.step, queue.finished);
         let mut group = Vec::with_capacity(held.items.len());
         for item in &held.items {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
@@ -346,7 +399,12 @@ impl Core {
             }
         }
         self.counters.suspected += group.len() as u64;
-        if let [alone] = group[..] {
+        let guilty = match cause {
+            Cause::Death => held.trial,
+            Cause::TimeOut => held.trial && finished > held.finished_before,
+            Cause::Unclear => false,
+        };
+        if let ([alone], true) = (&group[..], guilty) {
             let waiting = Waiting { run: alone.run, step, index: alone.index };
             let Some(run) = self.runs.get_mut(alone.run) else { return };
             let extra = run.extra(step, alone.index);
@@ -380,10 +438,10 @@ impl Core {
                     }
                 }
                 Timer::Batch(batch) => {
-                    if let Some(held) = self.dispatch.close(batch) {
+                    if let Some(held) = self.close_batch(batch) {
                         self.counters.timed_out += 1;
                         effects.push(Effect::Cancel { worker: held.worker, batch });
-                        self.suspect(&held);
+                        self.suspect(&held, Cause::TimeOut);
                     }
                 }
                 Timer::Gate => {}

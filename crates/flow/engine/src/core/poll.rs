@@ -13,7 +13,13 @@ use honeyflow_store::{
     poll::{Level, PassedOver, Sweep},
 };
 
-use super::{Core, SourceState, input::Effect, plan::Limits};
+use honeyflow_workflow::Exclusion;
+
+use super::{
+    Core, SourceState,
+    input::Effect,
+    plan::{EntityPlan, Limits},
+};
 
 #[derive(Default)]
 pub(crate) struct PollState {
@@ -21,8 +27,11 @@ pub(crate) struct PollState {
     number: u64,
     under_way: Option<u64>,
     sweeping: bool,
+    swept_to: EventId,
     asked_room: u32,
     position: [EventId; PRIORITY_LEVELS],
+    /// While the poll under way was: it looks above the old positions, and must not bring them back.
+    rewound: bool,
     next_at: Moment,
     interval: Duration,
     last_rows_at: Moment,
@@ -43,6 +52,22 @@ impl PollState {
         *self = PollState { begun: true, number: self.number, next_at: now, sweep_at: now, ..PollState::default() };
     }
 
+    /// Numbers go on over terms, so that a late answer is never taken for a fresh one.
+    pub fn after(before: &PollState) -> PollState {
+        PollState { number: before.number, ..PollState::default() }
+    }
+
+    /// If a sweep has just come to its end, passing nothing over: up to which id it has seen everything.
+    pub fn swept_to(&self, found: usize) -> Option<EventId> {
+        let complete = self.sweeping && self.passed.is_empty() && found < self.asked_room as usize;
+        complete.then(|| self.swept_to)
+    }
+
+    /// Rows that may come with the answer under way.
+    pub fn reserved(&self) -> u32 {
+        if self.is_under_way() { self.asked_room } else { 0 }
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
@@ -57,6 +82,7 @@ impl PollState {
     /// Positions are hints: look from the start again.
     pub fn rewind(&mut self) {
         self.position = [0; PRIORITY_LEVELS];
+        self.rewound = self.is_under_way();
     }
 
     pub fn hold(&mut self, event: &Event, failure: Failure) {
@@ -82,13 +108,18 @@ impl PollState {
     pub fn harvested(&mut self, intake: &Intake, now: Moment, limits: &Limits) {
         self.failures = 0;
         let found = intake.taken.len();
+        let rewound = std::mem::take(&mut self.rewound);
+        if self.sweeping && found >= self.asked_room as usize {
+            // There is more below the positions than this sweep had room for.
+            self.sweep_at = now;
+        }
         if !self.sweeping {
             self.full = None;
             let mut counts = [0_usize; PRIORITY_LEVELS];
             for taken in &intake.taken {
                 counts[usize::from(taken.event.priority).min(9)] += 1;
             }
-            for taken in intake.taken.iter().filter(|taken| !taken.newest) {
+            for taken in intake.taken.iter().filter(|taken| !taken.newest && !rewound) {
                 let position = &mut self.position[usize::from(taken.event.priority).min(9)];
                 *position = (*position).max(taken.event.id);
             }
@@ -112,7 +143,7 @@ impl PollState {
 impl Core {
     pub(crate) fn poll_if_due(&mut self, source: usize, effects: &mut Vec<Effect>) {
         let limits = self.plan.limits.clone();
-        let room = self.room(&limits);
+        let room = self.room(source, &limits);
         let now = self.now;
         let state = &mut self.sources[source];
         let poll = &mut state.poll;
@@ -142,16 +173,16 @@ impl Core {
             let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
             known.sort_unstable();
             let to = poll.position.iter().copied().max().unwrap_or(0);
+            poll.swept_to = to;
             sweep = Some(Sweep { from: 0, to, room, known: Arc::new(known) });
             self.counters.sweeps += 1;
         } else {
             newest = if poll.full.is_some() { room / 4 } else { 0 };
             let room = room - newest;
-            let small = room / 20;
-            let large = room - small * 9;
             let favoured = poll.full.unwrap_or(usize::from(honeyflow_event::PRIORITY_DEFAULT));
+            let shares = share(room, favoured, poll.number);
             for (level, place) in levels.iter_mut().enumerate() {
-                *place = Level { after: poll.position[level], room: if level == favoured { large } else { small } };
+                *place = Level { after: poll.position[level], room: shares[level] };
             }
         }
         self.counters.polls += 1;
@@ -168,10 +199,19 @@ impl Core {
     }
 
     /// How many rows may be asked for.
-    fn room(&self, limits: &Limits) -> u32 {
-        let runs = limits.runs_max.saturating_sub(self.runs.len());
-        let rows = limits.rows_max.saturating_sub(self.rows.len());
+    fn room(&self, source: usize, limits: &Limits) -> u32 {
+        let asked = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
+        let lanes = self.plan.sources[source].entities.values().map(|entity| self.lanes(entity)).max().unwrap_or(1);
+        let runs = (limits.runs_max.saturating_sub(self.runs.len() + asked * lanes)) / lanes;
+        let rows = limits.rows_max.saturating_sub(self.rows.len() + asked);
         u32::try_from(runs.min(rows)).unwrap_or(u32::MAX).min(limits.poll_rows_max)
+    }
+
+    /// How many runs a row of the entity may open at once.
+    fn lanes(&self, entity: &EntityPlan) -> usize {
+        let shares = |workflow: &&usize| self.plan.workflows[**workflow].exclusion == Exclusion::Key;
+        let sharing = entity.workflows.iter().filter(shares).count();
+        (entity.workflows.len() - sharing + usize::from(sharing > 0)).max(1)
     }
 
     /// Entities that cannot be worked on now: held by a migration, or with every workflow gated and holding its share.
@@ -198,5 +238,43 @@ impl Core {
             self.sources[source].poll.rewind();
         }
         passed
+    }
+}
+
+/// The favoured level gets the larger part, every other at least a twentieth. Where room is too small for that they
+/// take turns: however little room there is, no level is forgotten.
+fn share(room: u32, favoured: usize, turn: u64) -> [u32; PRIORITY_LEVELS] {
+    let small = room / 20;
+    let mut shares = [small; PRIORITY_LEVELS];
+    shares[favoured] = room - small * 9;
+    if small == 0 && room > 0 {
+        let levels = PRIORITY_LEVELS as u64;
+        // Every other poll, if there is room for one row only.
+        let others = if room == 1 { turn % 2 } else { u64::from(room / 2) };
+        for place in 0..others {
+            let level = usize::try_from((turn / 2 + place) % levels).unwrap_or(0);
+            shares[favoured] -= 1;
+            shares[level] += 1;
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_level_is_forgotten_however_little_room_there_is() {
+        for room in 1..100 {
+            let mut total = [0; PRIORITY_LEVELS];
+            for turn in 0..20 {
+                let shares = share(room, 4, turn);
+                assert_eq!(shares.iter().sum::<u32>(), room);
+                shares.iter().zip(&mut total).for_each(|(share, total)| *total += share);
+            }
+            assert!(total.iter().all(|total| *total > 0), "room {room}: {total:?}");
+            assert!(total.iter().all(|other| *other <= total[4]), "room {room}: {total:?}");
+        }
     }
 }

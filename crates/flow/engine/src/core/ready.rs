@@ -28,6 +28,8 @@ pub(crate) struct Queue {
     pub step: StepId,
     pub kind: KindId,
     pub target: TargetId,
+    /// It is where runs begin: the step has no needs.
+    pub begins: bool,
     levels: [VecDeque<Ready>; PRIORITY_LEVELS],
     /// Suspects: items that were held by a worker that died, to be given out apart, in these groups.
     pub suspects: VecDeque<Vec<Ready>>,
@@ -35,6 +37,8 @@ pub(crate) struct Queue {
     pub batch_max: u32,
     /// Follows the step's duration, so that a batch takes about [`super::plan::Limits::batch_target`].
     pub batch_now: u32,
+    /// Batches answered so far.
+    pub finished: u64,
     served_at: u64,
 }
 
@@ -61,8 +65,13 @@ impl Queue {
         }
     }
 
-    pub fn take_suspects(&mut self) -> Option<Vec<Ready>> {
-        let group = self.suspects.pop_front()?;
+    /// A suspect that is alone is on trial: not while another is.
+    fn next_suspects(&self, may_try: bool) -> Option<usize> {
+        self.suspects.iter().position(|group| may_try || group.len() > 1)
+    }
+
+    pub fn take_suspects(&mut self, may_try: bool) -> Option<Vec<Ready>> {
+        let group = self.suspects.remove(self.next_suspects(may_try)?)?;
         self.len -= group.len();
         Some(group)
     }
@@ -103,11 +112,13 @@ impl ReadyQueues {
                         step: super::id(step),
                         kind,
                         target: planned.targets[step],
+                        begins: planned.graph.needs(super::id(step)).is_empty(),
                         levels: std::array::from_fn(|_| VecDeque::new()),
                         suspects: VecDeque::new(),
                         len: 0,
                         batch_max,
                         batch_now: batch_max,
+                        finished: 0,
                         served_at: 0,
                     });
                 }
@@ -128,7 +139,13 @@ impl ReadyQueues {
     }
 
     /// The queue and level to serve next for a kind, among those that `open` lets pass.
-    pub fn pick(&self, kind: KindId, now: Moment, open: impl Fn(&Queue) -> bool) -> Option<(usize, usize)> {
+    pub fn pick(
+        &self,
+        kind: KindId,
+        now: Moment,
+        may_try: bool,
+        open: impl Fn(&Queue) -> bool,
+    ) -> Option<(usize, usize)> {
         let mut best: Option<((usize, usize, u64), usize, usize)> = None;
         let mut starving: Option<(usize, usize)> = None;
         for at in &self.by_kind[kind as usize] {
@@ -136,7 +153,7 @@ impl ReadyQueues {
             if queue.len == 0 || !open(queue) {
                 continue;
             }
-            if !queue.suspects.is_empty() {
+            if queue.next_suspects(may_try).is_some() {
                 return Some((*at, 0));
             }
             for level in 0..PRIORITY_LEVELS {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashSet;
-use honeyflow_event::{Document, EventId};
+use honeyflow_event::{Document, Epoch, EventId};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::{Op, Reply, Write, write::Parked};
 use honeyflow_workflow::{End, Verdict};
@@ -36,10 +36,16 @@ pub(crate) struct Settling {
     after: Vec<After>,
     /// Runs that have succeeded, each with the rows whose last obligation that was.
     runs: Vec<(Slot, SmallVec<[EventId; 2]>)>,
-    under_way: BTreeMap<WriteId, (Vec<Op>, Vec<After>)>,
+    under_way: BTreeMap<WriteId, UnderWay>,
     pub parking_rows: HashSet<EventId>,
     pub retry_at: Moment,
     failures: u32,
+}
+
+struct UnderWay {
+    epoch: Epoch,
+    ops: Vec<Op>,
+    after: Vec<After>,
 }
 
 impl Settling {
@@ -154,7 +160,8 @@ impl Core {
         }
         self.counters.writes += 1;
         let write = self.counters.writes;
-        self.sources[source].settling.under_way.insert(write, (ops.clone(), after));
+        let under_way = UnderWay { epoch: fence.epoch(), ops: ops.clone(), after };
+        self.sources[source].settling.under_way.insert(write, under_way);
         effects.push(Effect::Write { source: super::id(source), write, request: Write { fence, ops } });
     }
 
@@ -166,7 +173,7 @@ impl Core {
         let backoff = self.plan.limits.store_backoff;
         let now = self.now;
         let settling = &mut self.sources[source].settling;
-        let Some((ops, after)) = settling.under_way.remove(&write) else { return };
+        let Some(UnderWay { epoch, ops, after }) = settling.under_way.remove(&write) else { return };
         match result {
             Ok(Reply::Committed) => {
                 settling.failures = 0;
@@ -187,8 +194,11 @@ impl Core {
                 }
                 if fenced {
                     self.counters.fenced += 1;
-                    // Ours under an older epoch, or not ours any more: asking for a new one finds out.
-                    self.mint(super::id(source), honeyflow_event::Epoch(0), effects);
+                    // By our own newer epoch: it goes out again under that. Else it is not ours any more, perhaps:
+                    // asking for a new one finds out.
+                    if self.sources[source].term.as_ref().is_none_or(|term| term.epoch() == epoch) {
+                        self.mint(super::id(source), Epoch(0), effects);
+                    }
                 }
             }
         }

@@ -175,7 +175,7 @@ impl Service {
                     let _ = inputs.send(Input::Polled { source, poll, result }).await;
                 });
             }
-            Effect::Recover { source } => {
+            Effect::Recover { source, recovery } => {
                 let recovered = self.config.sources[source as usize].store.call(Request::Recover);
                 tokio::spawn(async move {
                     let result = match answered(recovered).await {
@@ -187,7 +187,7 @@ impl Service {
                             Err(failure)
                         }
                     };
-                    let _ = inputs.send(Input::Recovered { source, result }).await;
+                    let _ = inputs.send(Input::Recovered { source, recovery, result }).await;
                 });
             }
             Effect::Write { source, write, request } => {
