@@ -60,7 +60,7 @@ impl Report {
 /// What kept the campaign from being carried out at all.
 pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
-    let folder = Folder::new()?;
+    let folder = Folder::new(options.seed)?;
     let log = File::create(folder.0.join("node.log")).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let config = prepare(&folder.0, options.seed, &runtime)?;
@@ -176,8 +176,8 @@ fn tell(error: &str, folder: &Path) -> String {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder, String> {
-        let folder = std::env::temp_dir().join(format!("honeyflow-chaos-{}", std::process::id()));
+    fn new(seed: u64) -> Result<Folder, String> {
+        let folder = std::env::temp_dir().join(format!("honeyflow-chaos-{}-{seed}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         Ok(Folder(folder))

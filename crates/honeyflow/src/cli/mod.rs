@@ -178,10 +178,11 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Fault> {
 }
 
 /// For commands that run a node.
-fn serve(work: impl Future<Output = Result<Done, Fault>>) -> Result<Done, Fault> {
+fn serve(output: &Output, work: impl Future<Output = Result<Done, Fault>>) -> Result<Done, Fault> {
+    let colours = output.colours_err();
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("HONEYFLOW_LOG").unwrap_or_else(|_| "info,tantivy=warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::retry("no-runtime", format!("no runtime can be started: {error}")))?;
@@ -194,10 +195,10 @@ pub fn run() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let context = Context { file: global.config, output: Output { format: global.output, colour: global.color } };
     let done = match command {
-        Command::Reindex(arguments) => serve(reindex::run(arguments, &context)),
-        Command::Verify(arguments) => serve(verify::run(arguments, &context)),
-        Command::Demo(arguments) => serve(demo::run(arguments, &context)),
-        Command::Start(arguments) => serve(start::run(arguments, &context)),
+        Command::Reindex(arguments) => serve(&context.output, reindex::run(arguments, &context)),
+        Command::Verify(arguments) => serve(&context.output, verify::run(arguments, &context)),
+        Command::Demo(arguments) => serve(&context.output, demo::run(arguments, &context)),
+        Command::Start(arguments) => serve(&context.output, start::run(arguments, &context)),
         Command::Init(arguments) => init::run(&arguments, &context),
         Command::Check(arguments) => check::run(&arguments, &context),
         Command::Status(arguments) => status::run(&arguments, &context),

@@ -16,12 +16,13 @@ pub fn check(
     workflows: &[Definition],
     problems: &mut Vec<Problem>,
 ) {
-    for entity in entities {
-        let path = format!("entity.{}.source", entity.name);
-        exists(tree, "source", &entity.source, path, problems);
+    for (name, node) in tables(tree, "entity") {
+        if let Some(source) = node.get("source").and_then(Node::text) {
+            exists(tree, "source", source, format!("entity.{name}.source"), problems);
+        }
     }
-    for workflow in workflows {
-        check_workflow(tree, workflow, entities, problems);
+    for (name, node) in tables(tree, "workflow") {
+        check_workflow(tree, name, node, entities, problems);
     }
     check_entity_names(entities, problems);
     check_same_target(workflows, problems);
@@ -30,8 +31,12 @@ pub fn check(
     warn_of_unused(tree, entities, workflows, problems);
 }
 
+fn tables<'a>(tree: &'a Node, section: &str) -> impl Iterator<Item = (&'a str, &'a Node)> {
+    tree.get(section).and_then(Node::table).into_iter().flatten().map(|(name, node)| (name.as_str(), node))
+}
+
 fn names<'a>(tree: &'a Node, section: &str) -> impl Iterator<Item = &'a str> {
-    tree.get(section).and_then(Node::table).into_iter().flatten().map(|(name, _)| name.as_str())
+    tables(tree, section).map(|(name, _)| name)
 }
 
 /// Whether `[section.name]` stands in the file; reports it if not.
@@ -57,28 +62,30 @@ fn exists(tree: &Node, section: &str, name: &str, path: String, problems: &mut V
     false
 }
 
-fn check_workflow(tree: &Node, workflow: &Definition, entities: &[EntityConfig], problems: &mut Vec<Problem>) {
-    let path = format!("workflow.{}", workflow.name);
-    for (n, on) in workflow.on.iter().enumerate() {
-        let known = exists(tree, "source", &on.source, format!("{path}.on[{n}].source"), problems);
+fn check_workflow(tree: &Node, name: &str, workflow: &Node, entities: &[EntityConfig], problems: &mut Vec<Problem>) {
+    let path = format!("workflow.{name}");
+    let all_on = workflow.get("on").and_then(Node::list).unwrap_or_default();
+    for (n, on) in all_on.iter().enumerate() {
+        let text = |key| on.get(key).and_then(Node::text);
+        let (Some(source), Some(entity)) = (text("source"), text("entity")) else { continue };
+        let known = exists(tree, "source", source, format!("{path}.on[{n}].source"), problems);
         let at = format!("{path}.on[{n}].entity");
-        if !exists(tree, "entity", &on.entity, at.clone(), problems) || !known {
+        if !exists(tree, "entity", entity, at.clone(), problems) || !known {
             continue;
         }
-        if let Some(entity) = entities.iter().find(|entity| entity.name == on.entity && entity.source != on.source)
-            && names(tree, "source").any(|source| *source == *entity.source)
-        {
-            let message =
-                format!("the entity `{}` belongs to the source `{}`, not to `{}`", on.entity, entity.source, on.source);
-            problems.push(Problem::error(at, "other-source", message).help(format!("source = \"{}\"", entity.source)));
+        let elsewhere = entities.iter().find(|found| &*found.name == entity && &*found.source != source);
+        // a source that does not exist has been reported where the entity names it
+        if let Some(found) = elsewhere.filter(|found| names(tree, "source").any(|source| source == &*found.source)) {
+            let owner = &found.source;
+            let message = format!("the entity `{entity}` belongs to the source `{owner}`, not to `{source}`");
+            problems.push(Problem::error(at, "other-source", message).help(format!("source = \"{owner}\"")));
         }
     }
-    for (step, into) in sinks_of(workflow) {
-        exists(tree, "sink", into, format!("{path}.step.{step}.into"), problems);
-    }
-    for step in &workflow.steps {
-        if let Some(limit) = &step.limit {
-            exists(tree, "limit", limit, format!("{path}.step.{}.limit", step.name), problems);
+    for (step, node) in tables(workflow, "step") {
+        for (key, section) in [("into", "sink"), ("limit", "limit")] {
+            if let Some(wanted) = node.get(key).and_then(Node::text) {
+                exists(tree, section, wanted, format!("{path}.step.{step}.{key}"), problems);
+            }
         }
     }
 }

@@ -90,7 +90,15 @@ fn named<T>(
         if !is_name(name) {
             let help = format!("lower-case letters, digits and `_`, a letter first: [{section}.{}]", name_of(name));
             problems.push(
-                Problem::error(path, "bad-name", format!("`{name}` cannot be the name of a {section}")).help(help),
+                Problem::error(
+                    path,
+                    "bad-name",
+                    format!(
+                        "`{name}` cannot be the name of {} {section}",
+                        if section == "entity" { "an" } else { "a" }
+                    ),
+                )
+                .help(help),
             );
         }
         all.extend(read(name, node, problems));

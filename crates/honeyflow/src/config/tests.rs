@@ -407,6 +407,17 @@ fn wf_17_everything_is_said_at_once_in_order_of_place() {
 }
 
 #[test]
+fn wf_17_one_mistake_does_not_hide_another() {
+    let text = GOOD
+        .replace(r#"key      = ["id"]"#, r#"key      = "id""#)
+        .replace(r#"source   = "shop""#, r#"source   = "shpo""#)
+        .replace(r#"needs = ["load"], into = "books""#, r#"need = ["load"], into = "boks""#);
+    let report = loaded(&text).report(Vec::new()).json();
+    let codes: Vec<&str> = report.as_array().unwrap().iter().map(|entry| entry["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["unknown-source", "wrong-type", "unknown-key", "unknown-sink"]);
+}
+
+#[test]
 fn se_30_what_steers_a_terminal_is_escaped() {
     let said = said("[node]\n\"a\\u001b[31m\" = \"\u{202e}\"\n[source.s]\nurl = \"env:X\" # \u{9b}2J\n");
     assert!(!said.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{said:?}");
