@@ -293,6 +293,22 @@ impl Gates {
             || targets.iter().any(|target| matches!(self.targets[*target as usize].state, State::Closed { .. }))
     }
 
+    /// Why a step waits, if a gate is the reason.
+    pub fn reason(&self, workflow: usize, target: TargetId, expression: bool, now: Moment) -> Option<&'static str> {
+        let gate = &self.workflows[workflow];
+        if gate.paused {
+            Some("paused")
+        } else if gate.fatal.is_some() {
+            Some("fatal")
+        } else if !gate.storm.passes(now) {
+            Some("storm")
+        } else if !expression && !self.targets[target as usize].passes(now) {
+            Some("breaker")
+        } else {
+            None
+        }
+    }
+
     pub fn closed(&self, plan: &Plan, now: Moment) -> Vec<Closed> {
         let mut closed = Vec::new();
         for (gate, name) in self.workflows.iter().zip(&self.names) {

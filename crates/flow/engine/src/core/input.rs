@@ -68,6 +68,12 @@ pub enum Input {
         workflow: Name,
         paused: bool,
     },
+    /// A person ends a run.
+    Cancel {
+        workflow: Name,
+        entity: Name,
+        key: honeyflow_event::Key,
+    },
     /// No new work; what is held ends or stays in the table.
     Drain,
 }

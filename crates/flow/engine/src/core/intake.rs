@@ -190,6 +190,10 @@ impl Core {
             if key.owed.iter().map(|owed| owed.rows.len()).sum::<usize>() >= max {
                 key.overflowed = true;
                 self.counters.overflowed += 1;
+                let left = &mut self.sources[source as usize].left;
+                if left.len() < self.plan.limits.rows_max {
+                    left.insert(event.id);
+                }
                 return true;
             }
         }
@@ -303,12 +307,13 @@ impl Core {
     /// them (someone has deleted rows by hand), and nobody may wait for those.
     fn forget_orphans(&mut self, source: SourceId, swept_to: EventId, seen: &[EventId]) {
         let state = &mut self.sources[source as usize];
-        let known = &state.known;
+        let (known, left) = (&state.known, &state.left);
+        let is_here = |id: &EventId| known.contains_key(id) || left.contains(id) || seen.contains(id);
         let lost: Vec<Settled> = state
             .checkpoints
             .iter()
             .filter(|(_, all)| {
-                let is_lost = |id: &EventId| *id <= swept_to && !known.contains_key(id) && !seen.contains(id);
+                let is_lost = |id: &EventId| *id <= swept_to && !is_here(id);
                 all.first().is_some_and(|first| first.covers.iter().all(is_lost))
             })
             .map(|(run, _)| run.clone())

@@ -23,6 +23,7 @@ pub mod input;
 pub mod intake;
 pub mod key;
 pub mod outcome;
+pub mod people;
 pub mod plan;
 pub mod poll;
 pub mod ready;
@@ -76,6 +77,9 @@ pub(crate) struct SourceState {
     pub known: hashbrown::HashMap<EventId, Slot>,
     /// Rows done while a poll was under way: that poll may still show them.
     pub lingering: hashbrown::HashSet<EventId>,
+    /// Rows read and left in the table, because their key held too many: sweeps pass over them, or they would fill
+    /// every sweep's room and hide what lies behind.
+    pub left: hashbrown::HashSet<EventId>,
     pub poll: PollState,
     pub settling: Settling,
     pub charges: BTreeMap<Settled, Vec<Charged>>,
@@ -147,6 +151,7 @@ impl Core {
             Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
             Input::Written { write, result } => self.written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
+            Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key),
             Input::Drain => self.draining = true,
         }
         self.settle_down(effects);
@@ -340,6 +345,7 @@ impl SourceState {
             recovery: 0,
             known: hashbrown::HashMap::new(),
             lingering: hashbrown::HashSet::new(),
+            left: hashbrown::HashSet::new(),
             poll: PollState::default(),
             settling: Settling::default(),
             charges: BTreeMap::new(),

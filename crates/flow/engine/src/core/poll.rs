@@ -170,7 +170,8 @@ impl Core {
         if sweep_due {
             let busy = now.since(poll.last_rows_at) < Duration::from_secs(10);
             poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
-            let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
+            let done = state.lingering.iter().chain(&state.left).copied();
+            let mut known: Vec<EventId> = state.known.keys().copied().chain(done).collect();
             known.sort_unstable();
             let to = poll.position.iter().copied().max().unwrap_or(0);
             poll.swept_to = to;

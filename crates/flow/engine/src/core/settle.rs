@@ -85,6 +85,8 @@ impl Core {
             states: graph.ids().map(|step| run.run.state(&graph, step)).collect(),
         });
         run.outputs = None;
+        self.keep_history(slot, verdict);
+        let Some(run) = self.runs.get(slot) else { return };
         let source = run.source as usize;
         let workflow = run.workflow;
         let mut paid: SmallVec<[EventId; 2]> = SmallVec::new();
@@ -239,7 +241,9 @@ impl Core {
         let Some(key) = self.keys.get_mut(run.key) else { return };
         key.open.retain(|open| *open != slot);
         if std::mem::take(&mut key.overflowed) {
-            self.sources[run.source as usize].poll.rewind();
+            let state = &mut self.sources[run.source as usize];
+            state.left.clear();
+            state.poll.rewind();
         }
         if !crate::planted::on("forget-held-key") {
             self.start_runs(run.key);

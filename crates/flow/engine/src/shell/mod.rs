@@ -7,16 +7,17 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
-use honeyflow_event::Name;
+use honeyflow_event::{Key, Name};
 use honeyflow_hive::{HiveStore, NodeId, member, service};
 use honeyflow_runtime::{Clock, Failure};
 use honeyflow_source::Source;
 use honeyflow_step::Step;
 use honeyflow_store::{Reply, Request, Store};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::core::{
     Core, Effect, Input,
+    people::RunView,
     plan::{Plan, SourceId},
     status::Status,
 };
@@ -56,6 +57,14 @@ pub struct Config {
 pub struct Handle {
     inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Receiver<Status>,
+    questions: mpsc::Sender<Question>,
+}
+
+/// About open runs; answered by the task that owns them.
+struct Question {
+    key: Option<String>,
+    limit: usize,
+    answer: oneshot::Sender<Vec<RunView>>,
 }
 
 impl Handle {
@@ -73,6 +82,19 @@ impl Handle {
         self.tell(Input::Pause { workflow, paused }).await;
     }
 
+    pub async fn cancel(&self, workflow: Name, entity: Name, key: Key) {
+        self.tell(Input::Cancel { workflow, entity, key }).await;
+    }
+
+    /// Open runs, the oldest first; of one key if it is named.
+    pub async fn runs(&self, key: Option<String>, limit: usize) -> Vec<RunView> {
+        let (answer, answered) = oneshot::channel();
+        if self.questions.send(Question { key, limit, answer }).await.is_err() {
+            return Vec::new();
+        }
+        answered.await.unwrap_or_default()
+    }
+
     async fn tell(&self, input: Input) {
         let inputs = self.inputs.load_full();
         if let Some(inputs) = inputs {
@@ -85,13 +107,16 @@ pub struct Service {
     config: Config,
     inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Sender<Status>,
+    asked: tokio::sync::Mutex<mpsc::Receiver<Question>>,
 }
 
 impl Service {
     pub fn new(config: Config) -> (Service, Handle) {
         let inputs = Arc::new(ArcSwapOption::empty());
         let (status, watched) = watch::channel(Status::default());
-        (Service { config, inputs: inputs.clone(), status }, Handle { inputs, status: watched })
+        let (questions, asked) = mpsc::channel(16);
+        let service = Service { config, inputs: inputs.clone(), status, asked: tokio::sync::Mutex::new(asked) };
+        (service, Handle { inputs, status: watched, questions })
     }
 
     /// Runs until drained. Run again after a failure it begins from nothing: with new epochs, from what is in the table.
@@ -122,6 +147,7 @@ impl Service {
         let mut effects = Vec::new();
         let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
         core.advance(Input::Hello { worker: 0, room: room.collect() }, self.config.clock.now(), &mut effects);
+        let mut asked = self.asked.lock().await;
         let mut status_tick = tokio::time::interval(STATUS_EVERY);
         loop {
             for effect in effects.drain(..) {
@@ -159,6 +185,9 @@ impl Service {
                         return Err(Failure::retry("buried", "this node was buried by others"));
                     }
                 },
+                Some(Question { key, limit, answer }) = asked.recv() => {
+                    let _ = answer.send(core.runs(key.as_deref(), limit));
+                }
                 _ = status_tick.tick() => { self.status.send_replace(core.status()); },
                 () = tokio::time::sleep(wait) => core.advance(Input::Tick, self.config.clock.now(), &mut effects),
             }

@@ -1,0 +1,175 @@
+//! What people ask of runs: which are open and why they wait, an end to one, and what became of those that ended.
+
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Op, write::History};
+use honeyflow_workflow::{State, Verdict};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{
+    Core,
+    plan::EXPRESSION,
+    ready::must_evaluate,
+    run::{Life, RunState},
+    settle::After,
+};
+use crate::slots::Slot;
+
+/// An open run, as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunView {
+    pub workflow: Name,
+    pub version: u32,
+    pub entity: Name,
+    pub key: String,
+    pub source: Name,
+    pub events: usize,
+    pub level: u8,
+    pub open_ms: u64,
+    pub attempts: u32,
+    /// `key-busy`, `behind`, `breaker`, `paused`, `fatal`, `back-off`, `working`, `settling` …
+    pub waits_for: &'static str,
+    pub steps: Vec<StepView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct StepView {
+    pub name: Name,
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub charges: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retries: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Core {
+    /// Open runs, the oldest first; of one key if it is named.
+    pub fn runs(&self, key: Option<&str>, limit: usize) -> Vec<RunView> {
+        let wanted = |run: &RunState| key.is_none_or(|key| *self.keys.get(run.key).key == *key);
+        let mut found: Vec<&RunState> = self.runs.iter().map(|(_, run)| run).filter(|run| wanted(run)).collect();
+        found.sort_by_key(|run| run.opened_at);
+        found.into_iter().take(limit).map(|run| self.view(run)).collect()
+    }
+
+    fn view(&self, run: &RunState) -> RunView {
+        let graph = &run.plan.graph;
+        let steps = graph.ids().map(|step| StepView {
+            name: graph.steps[step as usize].name.clone(),
+            state: word(run.run.state(graph, step)),
+            charges: run.find_extra(step, 0).map_or(0, |extra| extra.charges),
+            retries: run.find_extra(step, 0).map_or(0, |extra| extra.retries),
+        });
+        RunView {
+            workflow: run.plan.name.clone(),
+            version: graph.version,
+            entity: run.entity.clone(),
+            key: self.keys.get(run.key).key.to_string(),
+            source: self.plan.sources[run.source as usize].name.clone(),
+            events: run.rows.len(),
+            level: run.level,
+            open_ms: u64::try_from(self.now.since(run.opened_at).as_millis()).unwrap_or(u64::MAX),
+            attempts: run.attempt,
+            waits_for: self.reason(run),
+            steps: steps.collect(),
+        }
+    }
+
+    /// Every open run has one.
+    fn reason(&self, run: &RunState) -> &'static str {
+        if run.life == Life::Settling {
+            return "settling";
+        }
+        if run.leased > 0 {
+            return "working";
+        }
+        let graph = &run.plan.graph;
+        let ready = graph.ids().find(|step| run.run.state(graph, *step) == State::Ready);
+        let Some(step) = ready else { return "settling" };
+        let extra = run.find_extra(step, 0);
+        let evaluated = extra.is_some_and(|extra| extra.evaluated);
+        let evaluate = must_evaluate(&graph.steps[step as usize]) && !evaluated;
+        let queue = &self.ready.queues[self.ready.queue(run.workflow, step, evaluate)];
+        if let Some(reason) = self.gates.reason(queue.workflow, queue.target, queue.kind == EXPRESSION, self.now) {
+            return reason;
+        }
+        match extra {
+            Some(extra) if extra.charges > 0 || extra.retries > 0 => "back-off",
+            Some(extra) if extra.evaluated && queue.len() == 0 => "delay",
+            _ => "behind",
+        }
+    }
+
+    /// Ends the run of a key: what has not ended is cancelled, what workers still say of it is refused, and the event is
+    /// parked as `cancelled`.
+    pub(crate) fn cancel(&mut self, workflow: &str, entity: &str, key: &str) {
+        let of_key = |run: &RunState| {
+            *run.plan.name == *workflow && *run.entity == *entity && *self.keys.get(run.key).key == *key
+        };
+        let found: Option<Slot> =
+            self.runs.iter().find(|(_, run)| run.life == Life::Open && of_key(run)).map(|(slot, _)| slot);
+        let Some(run) = found.and_then(|slot| self.runs.get_mut(slot)) else { return };
+        let graph = run.plan.graph.clone();
+        let step = graph.ids().find(|step| run.run.state(&graph, *step) == State::Ready).unwrap_or(0);
+        run.run.cancel(&graph);
+        let failure = Failure::reject("cancelled", "cancelled by hand");
+        let attempt = run.attempt;
+        run.extras.get_or_insert_default().failed.insert(0, (step, 0, attempt, failure));
+        if let Some(slot) = found {
+            self.conclude_if_ended(slot);
+        }
+    }
+
+    /// What became of a run, if its workflow keeps that.
+    pub(crate) fn keep_history(&mut self, slot: Slot, verdict: Verdict) {
+        let Some(run) = self.runs.get(slot) else { return };
+        let keeps = match run.plan.graph.definition.history {
+            honeyflow_workflow::History::None => false,
+            honeyflow_workflow::History::Failed => verdict == Verdict::Failed,
+            _ => true,
+        };
+        if !keeps {
+            return;
+        }
+        let history = History {
+            run: self.settled(run),
+            version: run.plan.graph.version,
+            verdict: if verdict == Verdict::Succeeded { "succeeded" } else { "failed" },
+            steps: timeline(run),
+        };
+        let source = run.source;
+        self.push_op(source, Op::History(Box::new(history)), After::Nothing);
+    }
+}
+
+fn timeline(run: &RunState) -> Value {
+    let graph = &run.plan.graph;
+    let failed = run.extras.as_ref().map(|extras| extras.failed.as_slice()).unwrap_or_default();
+    let steps = graph.ids().map(|step| {
+        let errors: Vec<Value> = failed
+            .iter()
+            .filter(|(of, ..)| *of == step)
+            .map(|(_, index, attempt, failure)| json!({ "index": index, "attempt": attempt, "failure": failure }))
+            .collect();
+        let name = &*graph.steps[step as usize].name;
+        json!({ "step": name, "state": word(run.run.state(graph, step)), "errors": errors })
+    });
+    Value::Array(steps.collect())
+}
+
+fn word(state: State) -> &'static str {
+    match state {
+        State::Pending => "pending",
+        State::Ready => "ready",
+        State::Succeeded => "succeeded",
+        State::Failed => "failed",
+        State::Skipped => "skipped",
+        State::Blocked => "blocked",
+        State::Cancelled => "cancelled",
+    }
+}
