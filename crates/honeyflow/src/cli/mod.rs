@@ -9,6 +9,7 @@ pub mod init;
 pub mod output;
 pub mod parked;
 pub mod reindex;
+mod reload;
 pub mod search;
 pub mod source;
 pub mod start;

@@ -76,12 +76,21 @@ pub fn event(entity: &Entity, key: Key, priority: Priority) -> NewEvent {
     }
 }
 
+/// Whether every row of the entity has been queued at least once.
+pub async fn was_done(store: &dyn Store, entity: &str) -> Result<bool, Failure> {
+    Ok(position(store, entity).await?.done)
+}
+
 async fn resume(store: &dyn Store, entity: &str) -> Result<Position, Failure> {
+    let position = position(store, entity).await?;
+    Ok(if position.done { Position::default() } else { position })
+}
+
+async fn position(store: &dyn Store, entity: &str) -> Result<Position, Failure> {
     let AdminReply::Tasks(tasks) = ask(store, Admin::Tasks).await? else { return Err(misplaced()) };
     let found =
         tasks.into_iter().filter(|task| task.noun == "reindex" && task.name == entity).max_by_key(|task| task.id);
-    let position: Position = found.and_then(|task| serde_json::from_str(&task.state).ok()).unwrap_or_default();
-    Ok(if position.done { Position::default() } else { position })
+    Ok(found.and_then(|task| serde_json::from_str(&task.state).ok()).unwrap_or_default())
 }
 
 async fn put(store: &dyn Store, entity: &str, position: &Position) -> Result<(), Failure> {

@@ -17,6 +17,10 @@ use crate::registry::Bound;
 /// A pause is heeded, and a dropped trigger found, within twice this time.
 const EVERY: Duration = Duration::from_secs(2);
 
+/// A task `cancel` names `workflow/entity/key`.
+pub const CANCEL: &str = "cancel";
+pub const ASKED: &str = "asked";
+
 pub struct Watch {
     pub sources: Arc<Vec<OpenSource>>,
     pub graphs: Vec<Arc<Graph>>,
@@ -46,6 +50,7 @@ impl Watch {
                 self.engine.pause(graph.name.clone(), is_paused).await;
             }
         }
+        self.cancel(source).await?;
         let drift = source.database.drift(source.capture()).await?;
         if drift.drifts.is_empty() {
             return Ok(());
@@ -60,6 +65,20 @@ impl Watch {
             if touched(&bound.entity.table) || bound.entity.edges.iter().any(|edge| touched(&edge.table)) {
                 self.verify(source, bound).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Runs that people want ended.
+    async fn cancel(&self, source: &OpenSource) -> Result<(), Failure> {
+        let store = &source.database.store;
+        let AdminReply::Tasks(tasks) = ask(store, Admin::Tasks).await? else { return Ok(()) };
+        for task in tasks.into_iter().filter(|task| task.noun == CANCEL && task.state == ASKED) {
+            let mut parts = task.name.splitn(3, '/').map(str::to_owned);
+            if let (Some(workflow), Some(entity), Some(key)) = (parts.next(), parts.next(), parts.next()) {
+                self.engine.cancel(workflow.into(), entity.into(), key.into()).await;
+            }
+            ask(store, Admin::PutTask { noun: task.noun, name: task.name, state: "done".to_owned() }).await?;
         }
         Ok(())
     }

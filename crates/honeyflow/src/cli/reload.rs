@@ -1,0 +1,59 @@
+//! Notices a changed configuration file. What does not hold is reported once and ignored: the last good one stays.
+
+use std::time::Duration;
+
+use honeyflow_runtime::Failure;
+use tokio::signal::unix::Signal;
+
+use super::Context;
+use crate::{
+    config::{self, Config},
+    node::{plan, source::OpenSource},
+    registry,
+};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Returns the new configuration once the file has changed into another one that holds; SIGHUP makes it look at once.
+pub async fn changed(current: &Config, context: &Context, hang_up: &mut Signal) -> Config {
+    let mut seen = std::fs::read_to_string(&context.file).unwrap_or_default();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = hang_up.recv() => tracing::info!("SIGHUP: looking at the configuration"),
+        }
+        // Gone for a moment while an editor saves it: the last good one stays.
+        let Ok(text) = std::fs::read_to_string(&context.file) else { continue };
+        if text == seen {
+            continue;
+        }
+        seen.clone_from(&text);
+        match accept(current, context, text).await {
+            Ok(next) => return next,
+            Err(why) => tracing::error!("the changed configuration is ignored, the last good one stays:\n{why}"),
+        }
+    }
+}
+
+async fn accept(current: &Config, context: &Context, text: String) -> Result<Config, String> {
+    let loaded = config::parse(&context.file, text, &registry::kinds()).map_err(|report| report.text(false))?;
+    let report = loaded.report(Vec::new()).text(false);
+    let next = loaded.config.ok_or(report)?;
+    if next.node.data != current.node.data || next.node.listen != current.node.listen {
+        return Err("[node] data and listen can only be changed by a restart".to_owned());
+    }
+    fits(&next).await.map_err(|failure| failure.message)?;
+    Ok(next)
+}
+
+/// Everything that would fail at a start fails here, before the running node is touched.
+async fn fits(next: &Config) -> Result<(), Failure> {
+    plan::graphs(next)?;
+    for source in &next.sources {
+        OpenSource::open(next, source).await?;
+    }
+    for sink in &next.sinks {
+        registry::sink_options(sink, &next.node)?;
+    }
+    Ok(())
+}

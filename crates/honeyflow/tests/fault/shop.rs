@@ -1,0 +1,227 @@
+//! A folder with a bookshop in SQLite and its configuration, and the binary run on it.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::{namespace::Namespace, node::Node, wait};
+
+pub const TABLE: &str = "(id integer primary key, title text not null, price real, tags text not null default '[]')";
+
+/// A port of its own each time, and one try: the pauses between tries are measured elsewhere.
+const CONFIG: &str = r#"
+[node]
+data   = "data"
+listen = "127.0.0.1:0"
+
+[source.shop]
+url = "sqlite:shop.db"
+
+[entity.book]
+source   = "shop"
+key      = ["id"]
+json     = ["tags"]
+document = "select id, title, price, tags from book where id in $keys"
+
+[sink.book]
+url   = "tantivy:book"
+field = { title = "text", price = "decimal", tags = "keyword" }
+
+[workflow.book]
+on = [{ source = "shop", entity = "book" }]
+step.load  = { use = "sql.load", tries = 1 }
+step.index = { use = "search.index", needs = ["load"], into = "book", tries = 1 }
+"#;
+
+pub struct Shop {
+    home: tempfile::TempDir,
+    namespace: Option<Namespace>,
+}
+
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Shop {
+    /// With so many books.
+    pub fn new(books: u32) -> Shop {
+        let shop = Shop { home: tempfile::tempdir().expect("a temporary folder"), namespace: None };
+        shop.write_config(CONFIG);
+        shop.make_database(books);
+        shop
+    }
+
+    /// Whose folder of this name is a small file system of its own; none where that is not allowed here.
+    pub fn on_small_disk(books: u32, folder: &str, mebibytes: u32) -> Result<Shop, String> {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let namespace = Namespace::with_disk(&home.path().join(folder), mebibytes)?;
+        let shop = Shop { home, namespace: Some(namespace) };
+        shop.write_config(&CONFIG.replace("sqlite:shop.db", "sqlite:database/shop.db"));
+        std::fs::create_dir_all(shop.path().join("database")).expect("a folder");
+        shop.make_database(books);
+        Ok(shop)
+    }
+
+    fn make_database(&self, books: u32) {
+        self.sql(&format!("pragma journal_mode = wal; create table book {TABLE};"));
+        self.insert(1, books);
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// As it can be reached from this process.
+    pub fn path(&self) -> PathBuf {
+        let home = self.home.path();
+        self.namespace.as_ref().map_or_else(|| home.to_owned(), |namespace| namespace.seen_from_here(home))
+    }
+
+    pub fn config(&self) -> String {
+        std::fs::read_to_string(self.home().join("honeyflow.toml")).expect("a configuration")
+    }
+
+    pub fn write_config(&self, text: &str) {
+        std::fs::write(self.home().join("honeyflow.toml"), text).expect("a file");
+    }
+
+    pub fn replace_in_config(&self, from: &str, to: &str) {
+        let text = self.config();
+        assert!(text.contains(from), "{from}\n{text}");
+        self.write_config(&text.replace(from, to));
+    }
+
+    pub fn database_file(&self) -> PathBuf {
+        let database = if self.namespace.is_some() { "database/shop.db" } else { "shop.db" };
+        self.path().join(database)
+    }
+
+    /// As the application opens it.
+    pub fn database(&self) -> Connection {
+        let connection = Connection::open(self.database_file()).expect("a database");
+        connection.busy_timeout(Duration::from_secs(30)).expect("a time-out");
+        connection
+    }
+
+    pub fn sql(&self, text: &str) {
+        self.database().execute_batch(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    }
+
+    pub fn number(&self, query: &str) -> i64 {
+        self.database().query_row(query, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{error}: {query}"))
+    }
+
+    /// By the program that administrators use.
+    pub fn sqlite3(&self, text: &str) {
+        let ran = Command::new("sqlite3").arg(self.database_file()).args([".timeout 30000", text]).output();
+        let ran = ran.expect("the sqlite3 program");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+
+    /// Books `from` … `to`, in one transaction.
+    pub fn insert(&self, from: u32, to: u32) {
+        let mut text = String::from("begin immediate;");
+        for id in from..=to {
+            let _ = write!(text, "insert into book values ({id}, 'Book {id}', {id}.5, '[\"paper\", {id}]');");
+        }
+        self.sql(&(text + "commit;"));
+    }
+
+    /// Inside the shop's namespace, where it has one.
+    pub fn command(&self, verb: &[&str]) -> Command {
+        let binary = env!("CARGO_BIN_EXE_honeyflow");
+        let mut command = match &self.namespace {
+            Some(namespace) => namespace.enter(binary),
+            None => Command::new(binary),
+        };
+        command.args(verb).arg("--config").arg(self.home().join("honeyflow.toml"));
+        command.env_remove("HONEYFLOW_CONFIG").current_dir(self.home());
+        command
+    }
+
+    pub fn run(&self, verb: &[&str]) -> Ran {
+        let ran = self.command(verb).stdin(Stdio::null()).output().expect("the binary");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+    }
+
+    pub fn run_well(&self, verb: &[&str]) -> Ran {
+        let ran = self.run(verb);
+        assert_eq!(ran.code, 0, "{verb:?}: {}{}", ran.out, ran.err);
+        ran
+    }
+
+    /// Lines of JSON.
+    pub fn ask(&self, verb: &[&str]) -> Vec<Value> {
+        let verb = [verb, &["--output", "json"]].concat();
+        self.run_well(&verb).out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    pub fn launch(&self) -> Node {
+        Node::launch(
+            self.command(&["start", "--yes"]),
+            &self.home().join("node.log"),
+            self.path().join("data/node.json"),
+        )
+    }
+
+    pub fn start(&self) -> Node {
+        self.launch().ready()
+    }
+
+    /// By key.
+    pub fn documents(&self, sink: &str) -> BTreeMap<String, Value> {
+        let hits = self.ask(&["search", sink, "--all"]);
+        hits.iter().map(|hit| (hit["key"].as_str().unwrap_or_default().to_owned(), hit["document"].clone())).collect()
+    }
+
+    pub fn parked(&self) -> Vec<Value> {
+        self.ask(&["parked", "list", "--all"])
+    }
+
+    /// What is left in the outbox, delayed or not.
+    pub fn waiting(&self) -> i64 {
+        self.number("select count(*) from honeyflow_outbox")
+    }
+
+    pub fn until_quiet(&self, node: &Node) {
+        let quiet = wait::within(wait::DEADLINE, || (self.waiting() == 0).then_some(()));
+        if quiet.is_none() {
+            let status = node.status().map_or_else(String::new, |status| status.to_string());
+            panic!("{} rows are left in the outbox\n{status}\n{}", self.waiting(), node.log());
+        }
+    }
+
+    /// By the product's own comparison, and by one that shares no code with it.
+    pub fn assert_equal(&self) {
+        let verified = self.run(&["verify", "--output", "json"]);
+        assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
+        let database = self.database();
+        let mut rows = database.prepare("select id, title, price, tags from book").expect("a statement");
+        let rows = rows.query_map([], |row| {
+            let tags: Value = serde_json::from_str(&row.get::<_, String>(3)?).unwrap_or_default();
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<f64>>(2)?, tags))
+        });
+        let documents = self.documents("book");
+        let mut found: Vec<_> = documents
+            .values()
+            .map(|document| {
+                let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
+                let id = document["id"].as_i64().expect("an id");
+                (id, text("title"), document["price"].as_f64(), document["tags"].clone())
+            })
+            .collect();
+        found.sort_by_key(|(id, ..)| *id);
+        let wanted: Vec<_> = rows.expect("rows").map(|row| row.expect("a row")).collect();
+        assert_eq!(found, wanted);
+    }
+}
