@@ -1,0 +1,115 @@
+//! The door: `POST /v1/events`. One event or an array, all or none; answered only after the commit.
+//!
+//! Order of the checks: size, shape, every item, backlog, store. Nothing is stored before all of it holds.
+
+mod body;
+mod item;
+mod shape;
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, Response, StatusCode, request::Parts},
+};
+use honeyflow_event::{Name, document};
+use honeyflow_store::{Idempotency, Reply, Request, misplaced};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+use crate::{
+    answer::{self, Refusal},
+    search::within,
+    serve::App,
+};
+
+const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// How long a refused producer should wait: about what a busy node takes to make room.
+const BACKLOG_WAIT: Duration = Duration::from_secs(5);
+
+pub(crate) struct Door {
+    /// KiB of bodies being read, over all requests.
+    room: Arc<Semaphore>,
+}
+
+impl Door {
+    pub fn new(bodies_bytes_max: usize) -> Door {
+        Door { room: Arc::new(Semaphore::new((bodies_bytes_max >> 10).min(Semaphore::MAX_PERMITS))) }
+    }
+
+    pub async fn answer(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
+        let node = &app.node;
+        let key = idempotency_key(&parts.headers)?;
+        let read = body::read(&parts.headers, body, &node.limits, &self.room).await?;
+        let text = std::str::from_utf8(&read.bytes)
+            .map_err(|_| Refusal::bad_request("bad-json", "the body is not valid UTF-8"))?;
+        shape::check(text, node.limits.json_depth_max, node.limits.json_members_max)?;
+        let (source, mut events) = item::read(text, node)?;
+        if let Some(traceparent) = traceparent(&parts.headers) {
+            events.iter_mut().for_each(|event| event.traceparent = Some(traceparent.clone()));
+        }
+        let idempotency =
+            key.map(|key| Idempotency { key, body_hash: document::hash(&Value::String(text.to_owned())) });
+        drop(read);
+        let (name, store) = &node.sources[source];
+        backlog(app, source, name).await?;
+        let appended = store.call(Request::Append { events, idempotency });
+        match within(node.limits.answer_timeout, appended).await {
+            Ok(Reply::Appended { ids, repeated }) => {
+                let mut response = answer::json(StatusCode::ACCEPTED, &json!({ "ids": ids }));
+                if repeated {
+                    response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+                }
+                Ok(response)
+            }
+            Ok(Reply::Conflict) => {
+                let message = "this Idempotency-Key was used with another body";
+                Err(Refusal::new(StatusCode::CONFLICT, "idempotency-conflict", message)
+                    .hint("use a new key for a new request"))
+            }
+            Ok(other) => Err(away(name, &misplaced(&other))),
+            Err(failure) => Err(away(name, &failure)),
+        }
+    }
+}
+
+async fn backlog(app: &Arc<App>, source: usize, name: &Name) -> Result<(), Refusal> {
+    let waiting = app.sampler.lag(source).await.map_err(|failure| away(name, &failure))?.waiting;
+    let backlog_max = app.node.limits.backlog_max;
+    if waiting <= backlog_max {
+        return Ok(());
+    }
+    let message = format!("{waiting} events of source `{name}` are waiting, {backlog_max} is the most");
+    Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "backlog-full", message)
+        .hint("send it again later; nothing was stored")
+        .retry_after(BACKLOG_WAIT))
+}
+
+fn away(source: &Name, failure: &honeyflow_runtime::Failure) -> Refusal {
+    let message = format!("the store of source `{source}` did not take the events");
+    Refusal::unavailable("store-unavailable", message, failure)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let mut given = headers.get_all("idempotency-key").iter();
+    let Some(key) = given.next() else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= IDEMPOTENCY_KEY_BYTES_MAX);
+    match (key, given.next()) {
+        (Some(key), None) => Ok(Some(key.to_owned())),
+        _ => {
+            let message = format!("Idempotency-Key must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters");
+            Err(Refusal::bad_request("bad-idempotency-key", message).hint("for example a UUID").closing())
+        }
+    }
+}
+
+/// W3C trace context. A malformed one is no reason to refuse an event.
+fn traceparent(headers: &HeaderMap) -> Option<Arc<str>> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let parts: Vec<_> = text.split('-').collect();
+    let hex = |part: &&str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let sized = parts.iter().map(|part| part.len()).eq([2, 32, 16, 2]);
+    (sized && parts.iter().all(hex)).then(|| text.into())
+}

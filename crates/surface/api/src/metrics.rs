@@ -1,0 +1,173 @@
+//! `/metrics`: the engine's counters and the stores' lag, in the OpenMetrics text form.
+//!
+//! Labels are names from the configuration (source, workflow, step, sink), so their number is bounded by it; never a
+//! key, a payload, a statement or an error's text.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    body::Body,
+    http::{Response, StatusCode},
+};
+use honeyflow_engine::core::status::Status;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use crate::{
+    answer::{self, Refusal},
+    node::Node,
+    sample::{Seen, obstacles},
+    serve::App,
+};
+
+pub(crate) async fn answer(app: &Arc<App>) -> Result<Response<Body>, Refusal> {
+    let seen = app.sampler.look().await;
+    let mut registry = Registry::with_prefix("honeyflow");
+    registry.register_collector(Box::new(Scrape { node: app.node.clone(), seen }));
+    let mut written = String::new();
+    text::encode(&mut written, &registry)
+        .map_err(|_| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics cannot be written"))?;
+    Ok(answer::with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", written))
+}
+
+struct Scrape {
+    node: Arc<Node>,
+    seen: Seen,
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+type Counted = (&'static str, &'static str, fn(&Status) -> u64);
+type Gauged = (&'static str, &'static str, fn(&Status) -> usize);
+
+const COUNTERS: [Counted; 24] = [
+    ("events", "Events taken from the sources", |s| s.events),
+    ("events_merged", "Events that joined a waiting run of their key", |s| s.merged),
+    ("events_unmatched", "Events that no workflow wanted", |s| s.unmatched),
+    ("events_parked", "Events set aside with their error", |s| s.parked),
+    ("attempts", "Tries of steps, one for each run in a batch", |s| s.attempts),
+    ("batches", "Batches given to workers", |s| s.batches),
+    ("steps", "Steps ended", |s| s.steps),
+    ("attempts_retried", "Tries that failed because a target was away or refused us", |s| s.retries),
+    ("attempts_rejected", "Tries that failed because of the item", |s| s.rejects),
+    ("attempts_fatal", "Tries that failed because of a bug or the configuration", |s| s.fatals),
+    ("polls", "Polls of the sources", |s| s.polls),
+    ("poll_failures", "Polls that failed", |s| s.poll_failures),
+    ("sweeps", "Sweeps for late commits", |s| s.sweeps),
+    ("store_writes", "Transactions written", |s| s.writes),
+    ("store_write_failures", "Transactions that failed", |s| s.write_failures),
+    ("store_writes_fenced", "Transactions refused because the epoch was old", |s| s.fenced),
+    ("stale_answers", "Answers of workers that came too late", |s| s.stale_answers),
+    ("stale_writes", "Sink writes refused because a newer version was there", |s| s.stale_writes),
+    ("batches_suspected", "Items suspected of stopping their worker", |s| s.suspected),
+    ("batches_timed_out", "Batches not answered in time", |s| s.timed_out),
+    ("leases_lost", "Leases lost", |s| s.leases_lost),
+    ("epochs_minted", "Epochs taken because the sequence ran out", |s| s.minted),
+    ("breaker_closings", "Times that a breaker shut a target off", |s| s.breaker_closed),
+    ("runs", "Runs ended, over all workflows", |s| s.workflows.iter().map(|workflow| workflow.ended).sum()),
+];
+
+const GAUGES: [Gauged; 6] = [
+    ("runs_open", "Runs in this node's memory", |s| s.open_runs),
+    ("runs_settling", "Runs whose end is being written", |s| s.settling_runs),
+    ("rows_in_flight", "Outbox rows being worked on", |s| s.rows_in_flight),
+    ("keys_in_work", "Keys being worked on", |s| s.keys_in_work),
+    ("items_ready", "Items that wait for a worker", |s| s.ready),
+    ("items_held", "Items that workers hold", |s| s.held_by_workers),
+];
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        for (name, help, read) in COUNTERS {
+            let counter = ConstCounter::new(read(&self.seen.status));
+            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        for (name, help, read) in GAUGES {
+            gauge(encoder, name, help, read(&self.seen.status) as u64)?;
+        }
+        gauge(encoder, "up_seconds", "Time since the node started", self.seen.uptime.as_secs())?;
+        gauge(encoder, "gates_closed", "Reasons why work is not given out", self.seen.status.closed.len() as u64)?;
+        let obstacles = obstacles(&self.node, &self.seen.status, &self.seen.lags);
+        gauge(encoder, "ready", "1 if the node can work", u64::from(obstacles.is_empty()))?;
+        self.sources(encoder)?;
+        self.workflows(encoder)?;
+        let documents = self.node.sinks.iter().zip(&self.seen.counts);
+        let documents = documents.filter_map(|(view, count)| Some(([("sink", &*view.name)], *count.as_ref().ok()?)));
+        family(encoder, "sink_documents", "Documents in a sink", MetricType::Gauge, documents)
+    }
+}
+
+impl Scrape {
+    fn sources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let names = || self.node.sources.iter().map(|(name, _)| [("source", &**name)]);
+        let lags: Vec<_> = names().zip(&self.seen.lags).filter_map(|(l, lag)| Some((l, lag.as_ref().ok()?))).collect();
+        let mut of = |name, help, read: fn(&honeyflow_store::admin::Lag) -> u64| {
+            family(encoder, name, help, MetricType::Gauge, lags.iter().map(|(labels, lag)| (*labels, read(lag))))
+        };
+        of("lag_milliseconds", "Age of the oldest ready event, by the store's clock", |lag| lag.oldest_ms)?;
+        of("events_waiting", "Events in the outbox that are due", |lag| lag.waiting)?;
+        of("events_delayed", "Events in the outbox that are not due yet", |lag| lag.delayed)?;
+        of("events_set_aside", "Parked events in the store", |lag| lag.parked)?;
+        let by_priority: Vec<_> = lags
+            .iter()
+            .flat_map(|(labels, lag)| lag.by_priority.iter().map(|(level, waiting)| (labels[0], *level, *waiting)))
+            .map(|(source, level, waiting)| (source, level.to_string(), waiting))
+            .collect();
+        let by_priority =
+            by_priority.iter().map(|(source, level, waiting)| ([*source, ("priority", level.as_str())], *waiting));
+        family(encoder, "events_waiting_by_priority", "Due events by priority", MetricType::Gauge, by_priority)?;
+        let up = names().zip(&self.seen.lags).map(|(labels, lag)| (labels, u64::from(lag.is_ok())));
+        family(encoder, "store_up", "1 if the store of the source answers", MetricType::Gauge, up)?;
+        let sources = &self.seen.status.sources;
+        let epochs = sources.iter().map(|source| ([("source", &*source.name)], source.epoch.unwrap_or(0)));
+        family(encoder, "epoch", "Epoch of the lease held; 0 without", MetricType::Gauge, epochs)?;
+        let flight = sources.iter().map(|source| ([("source", &*source.name)], source.in_flight as u64));
+        family(encoder, "source_rows_in_flight", "Rows of a source being worked on", MetricType::Gauge, flight)
+    }
+
+    fn workflows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let workflows = &self.seen.status.workflows;
+        let ended = workflows.iter().map(|workflow| ([("workflow", &*workflow.name)], workflow.ended));
+        family(encoder, "workflow_runs", "Runs ended", MetricType::Counter, ended)?;
+        let open = workflows.iter().map(|workflow| ([("workflow", &*workflow.name)], workflow.open as u64));
+        family(encoder, "workflow_runs_open", "Runs under way", MetricType::Gauge, open)?;
+        let ready = workflows.iter().flat_map(|workflow| {
+            let graph = self.node.workflows.iter().find(|graph| graph.name == workflow.name);
+            let steps = graph.map_or(&[][..], |graph| &graph.steps[..]);
+            let ready = steps.iter().zip(&workflow.ready);
+            ready.map(|(step, ready)| ([("workflow", &*workflow.name), ("step", &*step.name)], *ready as u64))
+        });
+        family(encoder, "step_ready", "Items of a step that wait for a worker", MetricType::Gauge, ready)
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+fn family<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    values: impl Iterator<Item = ([(&'a str, &'a str); N], u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in values {
+        let metric = family.encode_family(&labels)?;
+        match kind {
+            MetricType::Counter => ConstCounter::new(value).encode(metric)?,
+            _ => ConstGauge::new(value).encode(metric)?,
+        }
+    }
+    Ok(())
+}

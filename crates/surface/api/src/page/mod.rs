@@ -1,0 +1,105 @@
+//! The first page: rendered on the server, so that it is whole without its script, then kept current by it.
+//!
+//! Data becomes text by construction (maud escapes); ids are made of positions, never of names. Every number is
+//! formatted once, in [`View`]; page and live stream show the same texts under the same ids.
+
+mod assets;
+mod chart;
+mod draw;
+mod graph;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod view;
+mod words;
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    http::{Response, StatusCode, Uri},
+};
+use maud::{DOCTYPE, Markup, html};
+
+pub(crate) use assets::Assets;
+pub(crate) use view::View;
+
+use crate::{
+    answer::{self, Refusal},
+    node::Node,
+    query::Parameters,
+    search::{self, Found},
+    serve::App,
+};
+
+/// Without the script, the form loads the page anew with so many hits.
+const HITS: u32 = 20;
+
+/// What was asked for in the search form, and what came of it.
+pub(crate) struct Asked<'a> {
+    pub sink: Option<&'a str>,
+    pub query: Option<&'a str>,
+    pub found: Option<Result<Found<'a>, Refusal>>,
+}
+
+pub(crate) async fn answer(app: &Arc<App>, uri: &Uri) -> Result<Response<Body>, Refusal> {
+    let node = &app.node;
+    let parameters = Parameters::read(uri, &["sink", "q"], node.limits.parameters_max)?;
+    let (sink, query) = (parameters.get("sink"), parameters.get("q"));
+    let found = match query {
+        None => None,
+        Some(query) => Some(match search::sink(node, sink) {
+            Ok(view) => app.searches.find(node, view, query, HITS).await,
+            Err(refusal) => Err(refusal),
+        }),
+    };
+    let view = View::new(node, &app.sampler.look().await);
+    let page = render(node, &view, &app.assets, &Asked { sink, query, found });
+    Ok(answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into_string()))
+}
+
+pub(crate) fn render(node: &Node, view: &View, assets: &Assets, asked: &Asked<'_>) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (node.name) " · Honeyflow" }
+                link rel="icon" href=(assets::ICON);
+                link rel="stylesheet" href=(assets.style.path);
+                script src=(assets.script.path) defer {}
+            }
+            body {
+                a .skip href="#main" { "Skip to content" }
+                (draw::arrow_heads())
+                (sections::header(node, view))
+                main #main {
+                    (sections::tiles(view))
+                    div .columns {
+                        div .wide {
+                            (sections::rates(view))
+                            (sections::workflows(node, view))
+                        }
+                        div .side {
+                            (sections::search(node, asked))
+                            (sections::waits(view))
+                            (sections::sources(node, view))
+                            (sections::sinks(node, view))
+                        }
+                    }
+                }
+                footer {
+                    span { "Honeyflow " (node.version) }
+                    nav aria-label="For programs" {
+                        a href="/v1/status" { "status" }
+                        a href="/metrics" { "metrics" }
+                        a href="/ready" { "ready" }
+                        a href="/health" { "health" }
+                    }
+                }
+            }
+        }
+    }
+}

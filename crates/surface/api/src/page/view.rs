@@ -1,0 +1,205 @@
+//! What the page says, id by id. The page is rendered from it and the live stream carries it, so a number is read,
+//! rounded and worded in one place.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use honeyflow_engine::core::status::WorkflowStatus;
+use serde::Serialize;
+
+use super::{
+    chart::Chart,
+    words::{age, count, plural, rate},
+};
+use crate::{
+    node::Node,
+    sample::{Obstacle, Seen, obstacles},
+};
+
+/// Lists on the page are cut here; the status has them in full.
+const WAITS_MAX: usize = 50;
+/// Above this the oldest event is old enough to be pointed at.
+const LAG_WARNING: Duration = Duration::from_secs(10);
+const UNKNOWN: &str = "–";
+
+#[derive(Default, Serialize)]
+pub(crate) struct View {
+    pub texts: BTreeMap<String, String>,
+    /// `ok`, `warn` or `bad`, by id.
+    pub states: BTreeMap<String, &'static str>,
+    pub waits: Vec<Wait>,
+    pub chart: Chart,
+    /// Grows whenever a run has ended: then a search may find something else.
+    pub runs_ended: u64,
+}
+
+/// Why something waits.
+#[derive(Serialize)]
+pub(crate) struct Wait {
+    pub name: String,
+    pub reason: String,
+    pub detail: String,
+}
+
+impl View {
+    pub fn new(node: &Node, seen: &Seen) -> View {
+        let mut view = View { chart: Chart::new(&seen.rates), ..View::default() };
+        view.waits = waits(node, seen);
+        view.header(node, seen);
+        view.tiles(seen);
+        view.sources(node, seen);
+        view.workflows(node, seen);
+        for (at, documents) in seen.counts.iter().enumerate() {
+            let text = documents.as_ref().map_or_else(|_| UNKNOWN.to_owned(), |number| count(*number));
+            view.say(format!("sink-{at}-documents"), text);
+        }
+        view
+    }
+
+    pub fn text(&self, id: &str) -> &str {
+        self.texts.get(id).map_or("", String::as_str)
+    }
+
+    pub fn state(&self, id: &str) -> &'static str {
+        self.states.get(id).copied().unwrap_or("ok")
+    }
+
+    fn say(&mut self, id: impl Into<String>, text: impl Into<String>) {
+        self.texts.insert(id.into(), text.into());
+    }
+
+    fn mark(&mut self, id: impl Into<String>, state: &'static str) {
+        self.states.insert(id.into(), state);
+    }
+
+    fn header(&mut self, node: &Node, seen: &Seen) {
+        let obstacles = obstacles(node, &seen.status, &seen.lags);
+        let away = obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::StoreAway(_)));
+        let (text, state) = if away {
+            ("store away", "bad")
+        } else if obstacles.contains(&Obstacle::Draining) {
+            ("draining", "warn")
+        } else if !obstacles.is_empty() {
+            ("waiting for a lease", "warn")
+        } else if !self.waits.is_empty() {
+            ("working, something waits", "warn")
+        } else {
+            ("working", "ok")
+        };
+        self.say("state", text);
+        self.mark("state", state);
+        self.say("uptime", age(Duration::from_secs(seen.uptime.as_secs())));
+        self.say("waits-count", if self.waits.is_empty() { String::new() } else { count(self.waits.len() as u64) });
+    }
+
+    fn tiles(&mut self, seen: &Seen) {
+        let status = &seen.status;
+        let known = || seen.lags.iter().flatten();
+        let all_known = seen.lags.iter().all(Result::is_ok);
+        let sum = |read: fn(&honeyflow_store::admin::Lag) -> u64| known().map(read).sum::<u64>();
+        self.runs_ended = status.workflows.iter().map(|workflow| workflow.ended).sum();
+        self.say("events-rate", rate(seen.rates.events));
+        self.say("events-note", format!("{} in all", count(status.events)));
+        self.say("runs-rate", rate(seen.rates.runs));
+        self.say("runs-note", format!("{} in all", count(self.runs_ended)));
+        self.say("in-flight", count(status.rows_in_flight as u64));
+        self.say("in-flight-note", format!("{} open, {} ready", plural(status.open_runs, "run", "runs"), status.ready));
+        let oldest = Duration::from_millis(known().map(|lag| lag.oldest_ms).max().unwrap_or(0));
+        let (lag, parked) = if all_known { (age(oldest), count(sum(|l| l.parked))) } else { unknown() };
+        self.say("lag", lag);
+        self.say("lag-note", format!("{} waiting, {} delayed", count(sum(|l| l.waiting)), count(sum(|l| l.delayed))));
+        self.say("parked", parked);
+        let charged = status.rejects + status.fatals;
+        self.say("parked-note", format!("{} rejected, {} retried", count(charged), count(status.retries)));
+        let lag_state = match (all_known, oldest >= LAG_WARNING) {
+            (false, _) => "bad",
+            (true, true) => "warn",
+            (true, false) => "ok",
+        };
+        self.mark("lag", lag_state);
+        self.mark("parked", if sum(|l| l.parked) > 0 { "warn" } else { "ok" });
+    }
+
+    fn sources(&mut self, node: &Node, seen: &Seen) {
+        for (at, ((name, _), lag)) in node.sources.iter().zip(&seen.lags).enumerate() {
+            let status = seen.status.sources.iter().find(|source| source.name == *name);
+            let epoch = status.and_then(|source| source.epoch);
+            let lag = lag.as_ref().ok();
+            let of = |read: fn(&honeyflow_store::admin::Lag) -> u64| {
+                lag.map_or_else(|| UNKNOWN.to_owned(), |lag| count(read(lag)))
+            };
+            let id = |what: &str| format!("source-{at}-{what}");
+            let oldest = lag.map_or_else(|| UNKNOWN.to_owned(), |lag| age(Duration::from_millis(lag.oldest_ms)));
+            self.say(id("lag"), oldest);
+            self.say(id("waiting"), of(|lag| lag.waiting));
+            self.say(id("delayed"), of(|lag| lag.delayed));
+            self.say(id("parked"), of(|lag| lag.parked));
+            self.say(id("in-flight"), count(status.map_or(0, |source| source.in_flight as u64)));
+            self.say(id("epoch"), epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()));
+            let (text, state) = match (lag, epoch) {
+                (None, _) => ("store away", "bad"),
+                (_, None) => ("no lease", "warn"),
+                _ => ("leased", "ok"),
+            };
+            self.say(id("state"), text);
+            self.mark(id("state"), state);
+        }
+    }
+
+    fn workflows(&mut self, node: &Node, seen: &Seen) {
+        let idle = |name| WorkflowStatus { name, version: 0, open: 0, ended: 0, mean_run_ms: 0.0, ready: Vec::new() };
+        for (at, graph) in node.workflows.iter().enumerate() {
+            let found = seen.status.workflows.iter().find(|workflow| workflow.name == graph.name);
+            let status = found.cloned().unwrap_or_else(|| idle(graph.name.clone()));
+            let per_second = seen.rates.workflows.get(at).copied().unwrap_or(0.0);
+            self.say(format!("workflow-{at}-rate"), rate(per_second));
+            self.say(format!("workflow-{at}-open"), count(status.open as u64));
+            self.say(format!("workflow-{at}-ended"), count(status.ended));
+            let mean = Duration::try_from_secs_f64(status.mean_run_ms / 1000.0).unwrap_or_default();
+            let mean = if status.ended == 0 { UNKNOWN.to_owned() } else { age(mean) };
+            self.say(format!("workflow-{at}-mean"), mean);
+            for step in 0..graph.steps.len().min(super::graph::STEPS_DRAWN_MAX) {
+                let ready = status.ready.get(step).copied().unwrap_or(0);
+                self.say(format!("step-{at}-{step}-ready"), format!("{} ready", count(ready as u64)));
+                self.mark(format!("step-{at}-{step}"), if ready > 0 { "busy" } else { "idle" });
+            }
+        }
+    }
+}
+
+fn unknown() -> (String, String) {
+    (UNKNOWN.to_owned(), UNKNOWN.to_owned())
+}
+
+fn waits(node: &Node, seen: &Seen) -> Vec<Wait> {
+    let status = &seen.status;
+    let of_node = obstacles(node, status, &seen.lags).into_iter().map(|obstacle| match obstacle {
+        Obstacle::Draining => Wait {
+            name: node.name.clone(),
+            reason: "draining".to_owned(),
+            detail: "the node is stopping: no new work is begun".to_owned(),
+        },
+        Obstacle::NoLease(source) => Wait {
+            name: source.to_string(),
+            reason: "no lease".to_owned(),
+            detail: "another node owns this source, or its lease has not been granted yet".to_owned(),
+        },
+        Obstacle::StoreAway(source) => Wait {
+            name: source.to_string(),
+            reason: "store away".to_owned(),
+            detail: status.last_store_failure.clone().unwrap_or_else(|| "the store does not answer".to_owned()),
+        },
+    });
+    let closed = status.closed.iter().map(|closed| Wait {
+        name: closed.name.to_string(),
+        reason: closed.reason.replace('-', " "),
+        detail: closed.detail.clone(),
+    });
+    let held = status.sources.iter().flat_map(|source| {
+        source.held.iter().map(|held| Wait {
+            name: source.name.to_string(),
+            reason: "held".to_owned(),
+            detail: held.clone(),
+        })
+    });
+    of_node.chain(closed).chain(held).take(WAITS_MAX).collect()
+}

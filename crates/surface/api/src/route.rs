@@ -1,0 +1,95 @@
+//! The route table. A path is compared as it was sent, byte for byte: nothing is decoded, folded or shortened first,
+//! so no spelling of a path reaches a handler that another spelling would not.
+
+use axum::http::Method;
+
+use crate::page::Assets;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Route {
+    Page,
+    Script,
+    Style,
+    Health,
+    Ready,
+    Metrics,
+    Status,
+    Search,
+    Live,
+    Events,
+}
+
+/// Every operation there is; `<hash>` stands for the content's.
+pub const ROUTES: [(&str, &str); 10] = [
+    ("GET", "/"),
+    ("GET", "/static/<hash>.js"),
+    ("GET", "/static/<hash>.css"),
+    ("GET", "/health"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+    ("GET", "/v1/status"),
+    ("GET", "/v1/search"),
+    ("GET", "/v1/live"),
+    ("POST", "/v1/events"),
+];
+
+const ALL: [Route; ROUTES.len()] = [
+    Route::Page,
+    Route::Script,
+    Route::Style,
+    Route::Health,
+    Route::Ready,
+    Route::Metrics,
+    Route::Status,
+    Route::Search,
+    Route::Live,
+    Route::Events,
+];
+
+impl Route {
+    pub fn find(path: &str, assets: &Assets) -> Option<Route> {
+        ALL.into_iter().find(|route| route.path(assets) == path)
+    }
+
+    pub fn path(self, assets: &Assets) -> &str {
+        match self {
+            Route::Script => &assets.script.path,
+            Route::Style => &assets.style.path,
+            Route::Page
+            | Route::Health
+            | Route::Ready
+            | Route::Metrics
+            | Route::Status
+            | Route::Search
+            | Route::Live
+            | Route::Events => ROUTES[self as usize].1,
+        }
+    }
+
+    pub fn method(self) -> Method {
+        if self.changes_state() { Method::POST } else { Method::GET }
+    }
+
+    pub fn changes_state(self) -> bool {
+        self == Route::Events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn se_8_the_table_and_the_enum_say_the_same() {
+        let assets = Assets::new();
+        for (route, (method, path)) in ALL.into_iter().zip(ROUTES) {
+            assert_eq!(route.method().as_str(), method, "{path}");
+            let shown = match route {
+                Route::Script => "/static/<hash>.js",
+                Route::Style => "/static/<hash>.css",
+                _ => route.path(&assets),
+            };
+            assert_eq!(shown, path);
+        }
+    }
+}

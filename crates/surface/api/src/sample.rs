@@ -1,0 +1,169 @@
+//! What there is to show: the engine's counters, what stores and sinks say, and rates made of two looks at a counter.
+//!
+//! Counters are looked at once a second whether or not anyone watches, since they are in memory. Stores and sinks are
+//! asked only when someone does, and at most once a second: a count of a long backlog costs the database something.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use honeyflow_engine::core::status::Status;
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Admin, AdminReply, Reply, Request, admin::Lag, misplaced};
+
+use crate::{cached::Cached, node::Node};
+
+pub(crate) const BEAT: Duration = Duration::from_secs(1);
+/// Five minutes.
+pub(crate) const BEATS_MAX: usize = 300;
+/// A rate is a mean over so many beats: one alone jumps.
+const RATE_BEATS: usize = 3;
+
+pub(crate) struct Sampler {
+    node: Arc<Node>,
+    lags: Vec<Cached<Lag>>,
+    counts: Vec<Cached<u64>>,
+    beats: Mutex<VecDeque<Beat>>,
+}
+
+struct Beat {
+    at: Instant,
+    events: u64,
+    runs: u64,
+    steps: u64,
+    /// By workflow of the node.
+    ended: Vec<u64>,
+}
+
+/// One look at everything.
+pub(crate) struct Seen {
+    pub status: Status,
+    /// By source of the node.
+    pub lags: Vec<Result<Lag, Failure>>,
+    /// By sink of the node.
+    pub counts: Vec<Result<u64, Failure>>,
+    pub rates: Rates,
+    pub uptime: Duration,
+}
+
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Rates {
+    pub events: f64,
+    pub runs: f64,
+    pub steps: f64,
+    /// By workflow of the node: runs ended.
+    pub workflows: Vec<f64>,
+    /// Second by second, oldest first.
+    pub events_history: Vec<f64>,
+    pub runs_history: Vec<f64>,
+}
+
+/// Why the node is not ready.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Obstacle {
+    Draining,
+    NoLease(Name),
+    StoreAway(Name),
+}
+
+impl Sampler {
+    pub fn new(node: Arc<Node>) -> Sampler {
+        Sampler {
+            lags: node.sources.iter().map(|_| Cached::new()).collect(),
+            counts: node.sinks.iter().map(|_| Cached::new()).collect(),
+            beats: Mutex::new(VecDeque::with_capacity(BEATS_MAX + 1)),
+            node,
+        }
+    }
+
+    pub async fn lag(&self, source: usize) -> Result<Lag, Failure> {
+        let store = &self.node.sources[source].1;
+        let ask = || async {
+            match store.call(Request::Admin(Admin::Lag)).await? {
+                Reply::Admin(AdminReply::Lag(lag)) => Ok(lag),
+                other => Err(misplaced(&other)),
+            }
+        };
+        self.lags[source].get(ask).await
+    }
+
+    pub async fn lags(&self) -> Vec<Result<Lag, Failure>> {
+        join_all((0..self.lags.len()).map(|source| self.lag(source))).await
+    }
+
+    pub async fn look(&self) -> Seen {
+        let counts = self.counts.iter().zip(&self.node.sinks).map(|(cached, view)| cached.get(|| view.sink.count()));
+        let (lags, counts) = tokio::join!(self.lags(), join_all(counts));
+        Seen { status: (self.node.engine)(), lags, counts, rates: self.rates(), uptime: self.node.started.elapsed() }
+    }
+
+    /// To be called once a second.
+    pub fn beat(&self) {
+        let status = (self.node.engine)();
+        let of = |name: &Name| status.workflows.iter().find(|workflow| workflow.name == *name).map_or(0, |w| w.ended);
+        let beat = Beat {
+            at: Instant::now(),
+            events: status.events,
+            runs: status.workflows.iter().map(|workflow| workflow.ended).sum(),
+            steps: status.steps,
+            ended: self.node.workflows.iter().map(|graph| of(&graph.name)).collect(),
+        };
+        let mut beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        beats.push_back(beat);
+        if beats.len() > BEATS_MAX + 1 {
+            beats.pop_front();
+        }
+    }
+
+    fn rates(&self) -> Rates {
+        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = |count: fn(&Beat) -> u64| -> Vec<f64> {
+            beats.iter().zip(beats.iter().skip(1)).map(|(from, to)| per_second(from, to, count)).collect()
+        };
+        let mut rates = Rates {
+            workflows: vec![0.0; self.node.workflows.len()],
+            events_history: history(|beat| beat.events),
+            runs_history: history(|beat| beat.runs),
+            ..Rates::default()
+        };
+        let Some(to) = beats.back() else { return rates };
+        let from = &beats[beats.len().saturating_sub(RATE_BEATS + 1)];
+        rates.events = per_second(from, to, |beat| beat.events);
+        rates.runs = per_second(from, to, |beat| beat.runs);
+        rates.steps = per_second(from, to, |beat| beat.steps);
+        for (workflow, rate) in rates.workflows.iter_mut().enumerate() {
+            *rate = per_second(from, to, |beat| beat.ended[workflow]);
+        }
+        rates
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn per_second(from: &Beat, to: &Beat, count: impl Fn(&Beat) -> u64) -> f64 {
+    let seconds = to.at.duration_since(from.at).as_secs_f64();
+    // A restarted engine counts from zero again: that is no negative rate.
+    if seconds > 0.0 { count(to).saturating_sub(count(from)) as f64 / seconds } else { 0.0 }
+}
+
+/// What keeps the node from working, from its memory and from whether its stores answer. A store's last failure alone
+/// is none: it stays in the status after the store has come back.
+pub(crate) fn obstacles(node: &Node, status: &Status, lags: &[Result<Lag, Failure>]) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    if status.draining {
+        found.push(Obstacle::Draining);
+    }
+    for ((name, _), lag) in node.sources.iter().zip(lags) {
+        let leased = status.sources.iter().any(|source| source.name == *name && source.epoch.is_some());
+        if !leased {
+            found.push(Obstacle::NoLease(name.clone()));
+        }
+        if lag.is_err() {
+            found.push(Obstacle::StoreAway(name.clone()));
+        }
+    }
+    found
+}

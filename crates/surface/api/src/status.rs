@@ -1,0 +1,81 @@
+//! Health, readiness and the status in full.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    http::{Response, StatusCode},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    answer,
+    sample::{Obstacle, obstacles},
+    serve::App,
+};
+
+/// The process lives and answers; whether it can work is [`ready`]'s question.
+pub(crate) fn health() -> Response<Body> {
+    answer::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// Names from the configuration and fixed words only: readiness is asked by anyone who reaches the port.
+pub(crate) async fn ready(app: &Arc<App>) -> Response<Body> {
+    let lags = app.sampler.lags().await;
+    let obstacles = obstacles(&app.node, &(app.node.engine)(), &lags);
+    if obstacles.is_empty() {
+        return answer::json(StatusCode::OK, &json!({ "status": "ready" }));
+    }
+    let reasons: Vec<_> = obstacles.iter().map(reason).collect();
+    answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "not-ready", "reasons": reasons }))
+}
+
+fn reason(obstacle: &Obstacle) -> Value {
+    match obstacle {
+        Obstacle::Draining => json!({ "code": "draining", "message": "the node is stopping" }),
+        Obstacle::NoLease(source) => json!({
+            "code": "no-lease", "source": source, "message": "this node does not hold the lease of the source"
+        }),
+        Obstacle::StoreAway(source) => json!({
+            "code": "store-away", "source": source, "message": "the store of the source does not answer"
+        }),
+    }
+}
+
+pub(crate) async fn status(app: &Arc<App>) -> Response<Body> {
+    let node = &app.node;
+    let seen = app.sampler.look().await;
+    let lag: Map<String, Value> = node
+        .sources
+        .iter()
+        .zip(&seen.lags)
+        .map(|((name, _), lag)| {
+            let shown = match lag {
+                Ok(lag) => json!(lag),
+                Err(failure) => json!({ "error": { "code": failure.code, "message": "the store does not answer" } }),
+            };
+            (name.to_string(), shown)
+        })
+        .collect();
+    let sinks: Vec<_> = node
+        .sinks
+        .iter()
+        .zip(&seen.counts)
+        .map(|(view, count)| json!({ "name": view.name, "entity": view.entity, "documents": count.as_ref().ok() }))
+        .collect();
+    let waits: Vec<_> = obstacles(node, &seen.status, &seen.lags).iter().map(reason).collect();
+    let shown = json!({
+        "node": {
+            "name": node.name,
+            "version": node.version,
+            "uptime_seconds": seen.uptime.as_secs(),
+            "ready": waits.is_empty(),
+            "reasons": waits,
+        },
+        "rates": { "events": seen.rates.events, "runs": seen.rates.runs, "steps": seen.rates.steps },
+        "engine": seen.status,
+        "lag": lag,
+        "sinks": sinks,
+    });
+    answer::json(StatusCode::OK, &shown)
+}

@@ -1,0 +1,10 @@
+//! The surface over real sockets on loopback.
+
+mod door;
+mod gate;
+mod harness;
+mod headers;
+mod limits;
+mod live;
+mod search;
+mod status;

@@ -1,0 +1,146 @@
+//! Health, readiness, status, metrics and the page.
+
+use std::time::Duration;
+
+use honeyflow_store::admin::Lag;
+use serde_json::json;
+
+use crate::harness::{event, start};
+
+#[tokio::test]
+async fn health_answers_whatever_the_store_does() {
+    let server = start().await;
+    *server.outbox.away.lock().unwrap() = true;
+    let health = server.get("/health").await;
+    assert_eq!((health.status, health.json()), (200, json!({ "status": "ok" })));
+}
+
+#[tokio::test]
+async fn ready_says_what_is_missing() {
+    let server = start().await;
+    assert_eq!(server.get("/ready").await.status, 200);
+    server.status.lock().unwrap().sources[0].epoch = None;
+    server.status.lock().unwrap().draining = true;
+    *server.outbox.away.lock().unwrap() = true;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ready = server.get("/ready").await;
+    assert_eq!(ready.status, 503);
+    let answer = ready.json();
+    let codes: Vec<_> = answer["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].clone()).collect();
+    assert_eq!(codes, ["draining", "no-lease", "store-away"]);
+    assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+}
+
+#[tokio::test]
+async fn a_store_failure_of_the_past_does_not_make_the_node_unready() {
+    let server = start().await;
+    server.status.lock().unwrap().last_store_failure = Some("it was away".to_owned());
+    assert_eq!(server.get("/ready").await.status, 200);
+}
+
+#[tokio::test]
+async fn ob_82_status_shows_engine_lag_and_sinks() {
+    let server = start().await;
+    server.index("42", 7 << 22, json!({ "title": "Dune" }));
+    *server.outbox.lag.lock().unwrap() =
+        Lag { waiting: 3, by_priority: vec![(4, 3)], delayed: 1, parked: 2, oldest_ms: 1500 };
+    let status = server.get("/v1/status").await.json();
+    assert_eq!(status["node"]["name"], "node-1");
+    assert_eq!(status["node"]["ready"], true);
+    assert_eq!(status["engine"]["events"], 12);
+    assert_eq!(status["engine"]["workflows"][0]["ended"], 9);
+    assert_eq!(status["lag"]["shop"]["oldest_ms"], 1500);
+    assert_eq!(status["sinks"], json!([{ "name": "books", "entity": "book", "documents": 1 }]));
+}
+
+#[tokio::test]
+async fn ob_83_metrics_count_what_the_status_counts() {
+    let server = start().await;
+    *server.outbox.lag.lock().unwrap() =
+        Lag { waiting: 3, by_priority: vec![(4, 3)], delayed: 1, parked: 2, oldest_ms: 1500 };
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
+    for line in [
+        "honeyflow_events_total 12",
+        "honeyflow_ready 1",
+        "honeyflow_lag_milliseconds{source=\"shop\"} 1500",
+        "honeyflow_events_waiting{source=\"shop\"} 3",
+        "honeyflow_events_waiting_by_priority{source=\"shop\",priority=\"4\"} 3",
+        "honeyflow_events_set_aside{source=\"shop\"} 2",
+        "honeyflow_store_up{source=\"shop\"} 1",
+        "honeyflow_epoch{source=\"shop\"} 7",
+        "honeyflow_workflow_runs_total{workflow=\"book\"} 9",
+        "honeyflow_step_ready{workflow=\"book\",step=\"index\"} 1",
+        "honeyflow_sink_documents{sink=\"books\"} 0",
+        "# EOF",
+    ] {
+        assert!(metrics.body.lines().any(|own| own == line), "{line} is not in\n{}", metrics.body);
+    }
+}
+
+#[tokio::test]
+async fn se_9_no_key_payload_or_error_text_is_in_health_and_metrics() {
+    let server = start().await;
+    let marked =
+        json!({ "entity": "book", "key": "MARKER-key", "payload": "MARKER-payload", "dedupe": "MARKER-dedupe" });
+    assert_eq!(server.post(marked.to_string()).await.status, 202);
+    server.index("MARKER-key", 7 << 22, json!({ "title": "MARKER-document" }));
+    {
+        let mut status = server.status.lock().unwrap();
+        status.last_store_failure = Some("MARKER-failure".to_owned());
+        status.sources[0].held = vec!["MARKER-held".to_owned()];
+    }
+    for path in ["/health", "/ready", "/metrics"] {
+        let answer = server.get(path).await;
+        assert!(!answer.body.contains("MARKER"), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn lag_is_asked_for_once_a_second_at_most() {
+    let server = start().await;
+    for _ in 0..50 {
+        assert_eq!(server.get("/metrics").await.status, 200);
+        assert_eq!(server.post(event("1").to_string()).await.status, 202);
+    }
+    let asked = *server.outbox.asked.lock().unwrap();
+    assert!((1..=6).contains(&asked), "{asked}");
+}
+
+#[tokio::test]
+async fn the_page_is_whole_without_its_script() {
+    let server = start().await;
+    server.status.lock().unwrap().sources[0].held = vec!["book: the statement no longer fits the table".to_owned()];
+    let page = server.get("/").await.body;
+    for id in [
+        "node",
+        "state",
+        "uptime",
+        "connection",
+        "events-rate",
+        "runs-rate",
+        "lag",
+        "in-flight",
+        "parked",
+        "chart",
+        "chart-events",
+        "chart-runs",
+        "workflow-0-rate",
+        "step-0-0-ready",
+        "step-0-1-ready",
+        "search",
+        "sink",
+        "results",
+        "results-note",
+        "waits",
+        "waits-count",
+        "source-0-epoch",
+        "source-0-lag",
+        "source-0-in-flight",
+        "sink-0-documents",
+    ] {
+        assert_eq!(page.matches(&format!("id=\"{id}\"")).count(), 1, "{id}");
+    }
+    assert!(page.contains("book: the statement no longer fits the table"));
+    assert!(page.contains(">1 ready<") && page.contains("sql.load"));
+}
