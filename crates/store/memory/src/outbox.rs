@@ -167,7 +167,7 @@ impl Look<'_> {
         found.sort_by_key(|event| std::cmp::Reverse(event.id));
         found.truncate(room);
         for event in found.into_iter().rev() {
-            self.take(event);
+            self.polled.newest += usize::from(self.take(event));
         }
     }
 

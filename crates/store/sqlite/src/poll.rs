@@ -219,6 +219,7 @@ impl Look<'_> {
             room_left > 0 && id > lowest
         })?;
         found.reverse();
+        self.gathered.polled.newest = found.len();
         self.gathered.polled.events.append(&mut found);
         Ok(())
     }
