@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done; 1 a negative result, or it could not be done; 2 wrong usage or configuration.
 
+pub mod ask;
 pub mod check;
 pub mod demo;
 pub mod explain;
@@ -10,11 +11,13 @@ pub mod output;
 pub mod parked;
 pub mod reindex;
 mod reload;
+pub mod run;
 pub mod search;
 pub mod source;
 pub mod start;
 pub mod status;
 pub mod verify;
+pub mod worker;
 pub mod workflow;
 
 use std::{
@@ -75,6 +78,12 @@ enum Command {
     /// What is done when an entity changes
     #[command(subcommand)]
     Workflow(workflow::Verb),
+    /// What is being done now, and what became of it
+    #[command(subcommand)]
+    Run(run::Verb),
+    /// Who does it
+    #[command(subcommand)]
+    Worker(worker::Verb),
     /// Events set aside with their error
     #[command(subcommand)]
     Parked(parked::Verb),
@@ -196,6 +205,8 @@ pub fn run() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let context = Context { file: global.config, output: Output { format: global.output, colour: global.color } };
     let done = match command {
+        Command::Run(verb) => run::run(&verb, &context),
+        Command::Worker(verb) => worker::run(&verb, &context),
         Command::Reindex(arguments) => serve(&context.output, reindex::run(arguments, &context)),
         Command::Verify(arguments) => serve(&context.output, verify::run(arguments, &context)),
         Command::Demo(arguments) => serve(&context.output, demo::run(arguments, &context)),

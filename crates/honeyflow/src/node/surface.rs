@@ -24,6 +24,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 
 pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
     let engine = node.engine.clone();
+    let asked = node.engine.clone();
     let sources = node.sources.iter().map(|source| {
         let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
         (source.name.clone(), store)
@@ -49,6 +50,10 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
         sinks: sinks.collect(),
         workflows: node.graphs.clone(),
         engine: Arc::new(move || engine.status()),
+        runs: Arc::new(move |key, limit| {
+            let asked = asked.clone();
+            Box::pin(async move { asked.runs(key, limit).await })
+        }),
         entities,
         limits: Limits {
             payload_bytes_max: usize::try_from(payload_bytes_max).unwrap_or(1 << 20),

@@ -1,1 +1,85 @@
-//!
+//! Full disks: under the index, and under the database. The node stays up and says so; nothing is acknowledged that is
+//! not on the disk; once there is room it all goes on by itself.
+
+use std::{fs::File, io::Write, path::Path};
+
+use rustix::process::Signal;
+
+use crate::{shop::Shop, wait};
+
+const MEBIBYTES: u32 = 24;
+
+/// Takes all the room that is left; gives it back when it is removed.
+fn fill(path: &Path) {
+    let mut file = File::create(path).expect("a file");
+    let mut piece = vec![0_u8; 1 << 20];
+    while !piece.is_empty() {
+        if file.write_all(&piece).is_err() {
+            piece.truncate(piece.len() / 2);
+        }
+    }
+}
+
+fn shop_or_say_why(folder: &str) -> Option<Shop> {
+    let shop = Shop::on_small_disk(100, folder, MEBIBYTES);
+    if let Err(why) = &shop {
+        assert!(std::env::var_os("CI").is_none(), "full-disk: {why}");
+        eprintln!("SKIPPED full-disk: {why}");
+    }
+    shop.ok()
+}
+
+#[test]
+fn f26_a_full_disk_under_the_index_delays_and_loses_nothing() {
+    let Some(shop) = shop_or_say_why("data") else { return };
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let filler = shop.path().join("data/filler");
+    fill(&filler);
+    shop.insert(101, 3_000);
+    node.until("the reason is shown", |status| {
+        let closed = status["engine"]["closed"].as_array()?;
+        closed.iter().any(|gate| gate["detail"].as_str().is_some_and(|why| why.contains("space"))).then_some(())
+    });
+    assert!(shop.waiting() > 0, "what is not indexed is not acknowledged");
+    assert!(shop.parked().is_empty(), "a full disk is nobody's fault");
+    std::fs::remove_file(filler).expect("a file");
+    shop.until_quiet(&node);
+    assert!(shop.parked().is_empty());
+    shop.assert_equal();
+    node.stop();
+}
+
+#[test]
+fn f25_a_full_disk_under_the_database_delays_and_loses_nothing() {
+    let Some(shop) = shop_or_say_why("database") else { return };
+    let node = shop.start();
+    shop.until_quiet(&node);
+    // Held while events come in and the room goes: else it would be done with them before.
+    let filler = shop.path().join("database/filler");
+    wait::until("the node is stopped while it holds no lock", || {
+        node.signal(Signal::STOP);
+        let database = shop.database();
+        let _ = database.busy_timeout(std::time::Duration::from_millis(200));
+        let inserted =
+            database.execute_batch("insert or ignore into book select id + 1000, title, price, tags from book");
+        let truncated = database.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
+        if inserted.is_ok() && truncated == Ok(0) && shop.waiting() > 0 {
+            return Some(());
+        }
+        node.signal(Signal::CONT);
+        None
+    });
+    fill(&filler);
+    let waiting = shop.waiting();
+    node.signal(Signal::CONT);
+    node.until("the reason is shown", |status| {
+        status["engine"]["last_store_failure"].as_str().filter(|why| why.contains("full")).map(str::to_owned)
+    });
+    assert_eq!(shop.waiting(), waiting, "nothing could be acknowledged");
+    std::fs::remove_file(filler).expect("a file");
+    shop.until_quiet(&node);
+    assert!(shop.parked().is_empty());
+    shop.assert_equal();
+    node.stop();
+}

@@ -1,1 +1,97 @@
-//!
+//! One row of 500 whose document cannot be made: it is parked with its error, the others never notice, and mending the
+//! row is all that is needed.
+
+use crate::{node::Node, shop::Shop};
+
+const ROWS: u32 = 500;
+const POISONED: u32 = 250;
+
+/// A shop whose books came in one transaction, one of them bad; the node has done what it can.
+fn poisoned(poison: &str) -> (Shop, Node) {
+    let shop = Shop::new(0);
+    let node = shop.start();
+    let mut text = String::from("begin immediate;");
+    for id in 1..=ROWS {
+        let values = if id == POISONED { poison.to_owned() } else { format!("{id}, 'Book {id}', {id}, '[]'") };
+        text.push_str(&format!("insert into book values ({values});"));
+    }
+    shop.sql(&(text + "commit;"));
+    shop.until_quiet(&node);
+    (shop, node)
+}
+
+fn parks_one_and_heals(poison: &str, step: &str, code: &str) {
+    let (shop, node) = poisoned(poison);
+    let status = node.status().expect("a status");
+    assert_eq!(status["engine"]["rejects"], 1, "it alone was refused: {status}");
+    let documents = shop.documents("book");
+    assert_eq!(documents.len(), ROWS as usize - 1);
+    assert!(!documents.contains_key(&POISONED.to_string()));
+    let parked = shop.parked();
+    assert_eq!(parked.len(), 1, "{parked:?}");
+    assert_eq!(
+        (parked[0]["key"].as_str(), parked[0]["step"].as_str(), parked[0]["code"].as_str()),
+        (Some("250"), Some(step), Some(code)),
+        "{parked:?}"
+    );
+    assert_eq!(parked[0]["attempts"], 1, "{parked:?}");
+    let table = shop.run_well(&["parked", "list"]).out;
+    assert!(table.contains(code), "{table}");
+    let explained = shop.run_well(&["explain", "book", "250"]).out;
+    assert!(explained.contains("parked    ") && explained.contains(code), "{explained}");
+    shop.sql("update book set title = 'Mended', price = 1, tags = '[1]' where id = 250;");
+    shop.until_quiet(&node);
+    assert_eq!(shop.parked(), Vec::<serde_json::Value>::new());
+    shop.assert_equal();
+    assert_eq!(shop.documents("book")["250"]["title"], "Mended");
+}
+
+#[test]
+fn ob_50_invalid_utf8_parks_its_row_alone() {
+    parks_one_and_heals("250, cast(x'42c3' as text), 1, '[]'", "load", "invalid-utf8");
+}
+
+#[test]
+fn ob_50_bad_json_parks_its_row_alone() {
+    parks_one_and_heals("250, 'Book', 1, '{\"half\":'", "load", "bad-json");
+}
+
+#[test]
+fn ob_50_a_value_that_does_not_fit_its_field_parks_its_row_alone() {
+    parks_one_and_heals("250, 'Book', 'not for sale', '[]'", "index", "bad-field");
+}
+
+/// OB-47: tries are counted, each with its pause, and are all to be had again after a retry.
+#[test]
+fn ob_48_parked_events_are_retried_and_dropped() {
+    let shop = Shop::new(10);
+    shop.replace_in_config("\"sql.load\", tries = 1", "\"sql.load\", tries = 2");
+    let node = shop.start();
+    shop.until_quiet(&node);
+    shop.sql("update book set tags = 'none' where id in (1, 2);");
+    let failing = node.until("both wait for their second try", |_| {
+        let explained = shop.run(&["explain", "book", "1"]).out;
+        (explained.contains("failing   ") || shop.parked().len() == 2).then_some(explained)
+    });
+    assert!(failing.contains("1 tries so far") || failing.contains("parked "), "{failing}");
+    shop.until_quiet(&node);
+    let parked = shop.parked();
+    assert_eq!(parked.iter().map(|row| row["attempts"].as_u64()).collect::<Vec<_>>(), [Some(2), Some(2)]);
+    // Retried without a cure: parked again, after as many tries.
+    assert_eq!(shop.run(&["parked", "retry", "--key", "1"]).code, 0);
+    shop.until_quiet(&node);
+    let again = shop.parked();
+    let keys: Vec<_> = again.iter().map(|row| (row["key"].as_str().unwrap(), row["attempts"].as_u64())).collect();
+    assert_eq!(keys, [("2", Some(2)), ("1", Some(2))]);
+    // Dropped: the document stays as it last was, and the row's next change is a change like any other.
+    let id = again[0]["id"].to_string();
+    assert_eq!(shop.run(&["parked", "drop", &id]).code, 2, "nobody is there to be asked");
+    shop.run_well(&["parked", "drop", &id, "--yes"]);
+    assert_eq!(shop.run(&["parked", "drop", &id, "--yes"]).code, 1, "it is gone");
+    assert_eq!(shop.parked().len(), 1);
+    assert_eq!(shop.documents("book")["2"]["tags"], serde_json::json!(["paper", 2]));
+    shop.sql("update book set tags = '[]' where id in (1, 2);");
+    shop.until_quiet(&node);
+    assert!(shop.parked().is_empty());
+    shop.assert_equal();
+}

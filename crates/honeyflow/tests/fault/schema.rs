@@ -1,1 +1,70 @@
-//!
+//! A configuration that does not fit its database, at the start and while a node runs.
+
+use crate::shop::Shop;
+
+/// DECISIONS: 2 is wrong usage or configuration.
+#[test]
+fn ob_25_what_does_not_fit_is_said_at_the_start() {
+    for (from, to, said) in [
+        ("select id, title, price", "selct id, title, price", "entity.book.document"),
+        ("select id, title, price", "select id, titel, price", "titel"),
+        ("in $keys", "= 1", "$keys"),
+        ("[entity.book]\n", "[entity.book]\ntable = \"tome\"\n", "no table `tome`"),
+    ] {
+        let shop = Shop::new(3);
+        shop.replace_in_config(from, to);
+        let ran = shop.run(&["start", "--yes"]);
+        assert_eq!(ran.code, 2, "{to}: {}", ran.err);
+        assert!(ran.err.contains(said), "{to}: {}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        assert_eq!(shop.number("select count(*) from sqlite_master where type = 'trigger'"), 0, "nothing was touched");
+        shop.write_config(&shop.config().replace(to, from));
+        let node = shop.start();
+        shop.until_quiet(&node);
+        shop.assert_equal();
+    }
+}
+
+#[test]
+fn ob_46_a_table_that_is_away_holds_its_entity_and_nothing_else() {
+    let shop = Shop::new(50);
+    shop.sql("create table shelf (id integer primary key, name text); insert into shelf values (1, 'A');");
+    shop.write_config(&format!(
+        "{}\n{}",
+        shop.config(),
+        r#"
+[entity.shelf]
+source   = "shop"
+key      = ["id"]
+document = "select id, name from shelf where id in $keys"
+[sink.shelf]
+url   = "tantivy:shelf"
+[workflow.shelf]
+on = [{ source = "shop", entity = "shelf" }]
+step.load  = { use = "sql.load" }
+step.index = { use = "search.index", needs = ["load"], into = "shelf" }
+"#
+    ));
+    let node = shop.start();
+    shop.until_quiet(&node);
+    shop.sql(
+        "begin immediate; update book set title = 'Just before' where id < 20;
+         alter table book rename to book_away; commit;",
+    );
+    let why = node.until("the reason is shown", |status| {
+        let closed = status["engine"]["closed"].as_array()?;
+        let gate = closed.iter().find(|gate| gate["name"] == "book")?;
+        gate["detail"].as_str().map(str::to_owned)
+    });
+    assert!(why.contains("no such table: book"), "{why}");
+    shop.sql("update shelf set name = 'B';");
+    node.until("others go on", |_| (shop.documents("shelf")["1"]["name"] == "B").then_some(()));
+    assert!(shop.waiting() > 0);
+    assert!(shop.parked().is_empty(), "it is not the rows' fault");
+    shop.sql("update book_away set title = 'Meanwhile' where id = 30; alter table book_away rename to book;");
+    shop.until_quiet(&node);
+    shop.assert_equal();
+    assert_eq!(shop.documents("book")["19"]["title"], "Just before");
+    assert_eq!(shop.documents("book")["30"]["title"], "Meanwhile");
+    node.until("the gate is open", |status| status["engine"]["closed"].as_array()?.is_empty().then_some(()));
+}

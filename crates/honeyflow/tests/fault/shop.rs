@@ -136,14 +136,18 @@ impl Shop {
         self.sql(&(text + "commit;"));
     }
 
-    /// Inside the shop's namespace, where it has one.
     pub fn command(&self, verb: &[&str]) -> Command {
+        self.command_with("honeyflow.toml", verb)
+    }
+
+    /// With a configuration of this name; inside the shop's namespace, where it has one.
+    pub fn command_with(&self, config: &str, verb: &[&str]) -> Command {
         let binary = env!("CARGO_BIN_EXE_honeyflow");
         let mut command = match &self.namespace {
             Some(namespace) => namespace.enter(binary),
             None => Command::new(binary),
         };
-        command.args(verb).arg("--config").arg(self.home().join("honeyflow.toml"));
+        command.args(verb).arg("--config").arg(self.home().join(config));
         command.env_remove("HONEYFLOW_CONFIG").current_dir(self.home());
         command
     }

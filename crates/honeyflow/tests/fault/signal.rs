@@ -1,1 +1,97 @@
-//!
+//! What people and the machine do to a running node: pause a workflow, stop it twice, suspend it.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::{shop::Shop, wait};
+
+#[test]
+fn wf_97_a_pause_is_heeded_at_once_and_outlives_the_node() {
+    let shop = Shop::new(20);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    shop.run_well(&["workflow", "pause", "book", "--why", "the index moves"]);
+    let began = Instant::now();
+    let is_paused = |status: &serde_json::Value| {
+        let closed = status["engine"]["closed"].as_array()?;
+        closed.iter().any(|gate| gate["name"] == "book" && gate["reason"] == "paused").then_some(())
+    };
+    node.until("the pause is heeded", is_paused);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    shop.insert(21, 40);
+    let node = {
+        node.stop();
+        shop.start()
+    };
+    node.until("it is still paused", is_paused);
+    assert_eq!(shop.waiting(), 20);
+    assert_eq!(shop.documents("book").len(), 20);
+    let explained = shop.run_well(&["explain", "book", "21"]).out;
+    assert!(explained.contains("the index moves"), "{explained}");
+    shop.run_well(&["workflow", "resume", "book"]);
+    shop.until_quiet(&node);
+    shop.assert_equal();
+}
+
+/// F58: what cannot end in time is left for the next node.
+#[test]
+fn f58_a_second_term_ends_it_at_once() {
+    let shop = Shop::new(20);
+    // A call to a server that never answers keeps the drain waiting.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let before = shop.config();
+    shop.replace_in_config("listen = ", "drain  = \"10m\"\nlisten = ");
+    shop.replace_in_config(
+        "step.index = { use = \"search.index\", needs = [\"load\"]",
+        &format!(
+            "step.call  = {{ use = \"http.call\", needs = [\"load\"], url = \"http://127.0.0.1:{port}/\", http = true, \
+             allow-networks = [\"127.0.0.0/8\"], timeout = \"5m\" }}\n\
+             step.index = {{ use = \"search.index\", needs = [\"load\", \"call\"]"
+        ),
+    );
+    let mut node = shop.start();
+    node.until("calls are under way", |status| status["engine"]["held_by_workers"].as_u64().filter(|held| *held > 0));
+    node.signal(Signal::TERM);
+    node.until_says("draining");
+    assert!(node.ended().is_none(), "it waits for what is held");
+    let began = Instant::now();
+    node.signal(Signal::TERM);
+    let status = node.wait();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(status.code().is_some(), "by itself: {status}");
+    assert_eq!(shop.waiting(), 20);
+    shop.write_config(&before);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    shop.assert_equal();
+}
+
+/// F02: nobody took over, so it may go on; under which epoch is its own affair, as long as it never falls.
+#[test]
+fn f02_a_node_suspended_past_its_lease_goes_on_safely() {
+    let shop = Shop::new(200);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let epoch = node.epoch();
+    wait::until("it is suspended while it holds no lock", || {
+        node.signal(Signal::STOP);
+        let database = shop.database();
+        let _ = database.busy_timeout(Duration::from_millis(200));
+        if database.execute_batch("update book set price = price + 1").is_ok() {
+            return Some(());
+        }
+        node.signal(Signal::CONT);
+        None
+    });
+    // The time itself is the fault here: longer than a lease lives.
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(shop.waiting(), 200);
+    node.signal(Signal::CONT);
+    shop.insert(201, 300);
+    shop.until_quiet(&node);
+    assert!(node.epoch() >= epoch);
+    shop.assert_equal();
+    node.stop();
+}

@@ -200,6 +200,7 @@ async fn main() -> std::io::Result<()> {
         ],
         workflows: workflows(),
         engine: Arc::new(move || engine.status()),
+        runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("orders".into(), "order".into())],
         limits: Limits::default(),
     };

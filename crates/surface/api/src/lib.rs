@@ -14,12 +14,13 @@ mod node;
 mod page;
 mod query;
 mod route;
+mod runs;
 mod sample;
 mod search;
 mod serve;
 mod status;
 mod wire;
 
-pub use node::{Limits, Node, SinkView};
+pub use node::{Limits, Node, Runs, SinkView};
 pub use route::ROUTES;
 pub use serve::serve;

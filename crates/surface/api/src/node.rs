@@ -5,11 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use honeyflow_engine::core::status::Status;
+use futures_util::future::BoxFuture;
+use honeyflow_engine::core::{people::RunView, status::Status};
 use honeyflow_event::Name;
 use honeyflow_sink::Sink;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
+
+/// A question to the task that owns the runs.
+pub type Runs = Arc<dyn Fn(Option<String>, usize) -> BoxFuture<'static, Vec<RunView>> + Send + Sync>;
 
 pub struct Node {
     pub name: String,
@@ -20,6 +24,8 @@ pub struct Node {
     pub workflows: Vec<Arc<Graph>>,
     /// Cheap: it is asked on every request that shows something, and once a second.
     pub engine: Arc<dyn Fn() -> Status + Send + Sync>,
+    /// Open runs of a key, or of all; at most so many.
+    pub runs: Runs,
     /// Source and entity: what the door takes.
     pub entities: Vec<(Name, Name)>,
     pub limits: Limits,

@@ -15,12 +15,13 @@ pub(crate) enum Route {
     Metrics,
     Status,
     Search,
+    Runs,
     Live,
     Events,
 }
 
 /// Every operation there is; `<hash>` stands for the content's.
-pub const ROUTES: [(&str, &str); 10] = [
+pub const ROUTES: [(&str, &str); 11] = [
     ("GET", "/"),
     ("GET", "/static/<hash>.js"),
     ("GET", "/static/<hash>.css"),
@@ -29,6 +30,7 @@ pub const ROUTES: [(&str, &str); 10] = [
     ("GET", "/metrics"),
     ("GET", "/v1/status"),
     ("GET", "/v1/search"),
+    ("GET", "/v1/runs"),
     ("GET", "/v1/live"),
     ("POST", "/v1/events"),
 ];
@@ -42,6 +44,7 @@ const ALL: [Route; ROUTES.len()] = [
     Route::Metrics,
     Route::Status,
     Route::Search,
+    Route::Runs,
     Route::Live,
     Route::Events,
 ];
@@ -61,6 +64,7 @@ impl Route {
             | Route::Metrics
             | Route::Status
             | Route::Search
+            | Route::Runs
             | Route::Live
             | Route::Events => ROUTES[self as usize].1,
         }

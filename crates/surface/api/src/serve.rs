@@ -26,6 +26,7 @@ use crate::{
     node::Node,
     page::{self, Assets},
     route::Route,
+    runs,
     sample::Sampler,
     search::Searches,
     status,
@@ -170,6 +171,7 @@ async fn dispatch(
         Route::Metrics => metrics::answer(app).await,
         Route::Status => Ok(status::status(app).await),
         Route::Search => app.searches.answer(&app.node, &parts.uri).await,
+        Route::Runs => runs::answer(&app.node, &parts.uri).await,
         Route::Live => app.live.answer(),
         Route::Events => app.door.answer(app, parts, body).await,
     }

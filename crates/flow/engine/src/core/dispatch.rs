@@ -37,7 +37,7 @@ pub(crate) struct Dispatch {
 
 pub(crate) struct Worker {
     /// Batches it can still take, by kind.
-    room: Vec<u32>,
+    pub room: Vec<u32>,
 }
 
 /// A batch in a worker's hands.

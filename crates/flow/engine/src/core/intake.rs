@@ -13,7 +13,7 @@ use honeyflow_workflow::{End, Exclusion, Order, Role, Run};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Core, Row,
+    Begun, Core, Row,
     fact::Fact,
     input::Effect,
     key::Owed,
@@ -49,7 +49,6 @@ impl Core {
                 return;
             }
         };
-        let swept_to = state.poll.swept_to(intake.taken.len());
         state.poll.harvested(&intake, now, &limits);
         if state.schema_version.is_some_and(|before| before != intake.schema_version) {
             // What was missing may be there now: tables come back at the end of a migration.
@@ -76,18 +75,13 @@ impl Core {
             );
             self.park_row(source, oversized.id, failure);
         }
-        let seen: Vec<EventId> = match swept_to {
-            Some(_) => intake.taken.iter().map(|taken| taken.event.id).collect(),
-            None => Vec::new(),
-        };
+        let (rows_before, last) = (self.counters.events, intake.taken.last().map(|taken| taken.event.id));
         for taken in intake.taken {
             self.take(source, taken);
         }
-        if let Some(to) = swept_to
-            && !self.sources[source as usize].checkpoints.is_empty()
-        {
-            self.forget_orphans(source, to, &seen);
-        }
+        let state = &mut self.sources[source as usize];
+        let eager = self.counters.events > rows_before || !state.checkpoints.is_empty();
+        state.poll.swept(last, eager, now);
         self.sources[source as usize].lingering.clear();
     }
 
@@ -176,13 +170,20 @@ impl Core {
     /// A key remembers a bounded number of rows; the rest stays in the table until its run has ended.
     fn would_overflow(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) -> bool {
         let max = self.plan.limits.rows_per_key_max;
-        // What was begun goes first, and the others of its key wait for it: it must find room.
-        let is_awaited = |(target, _, workflow): &(&Target, u16, usize)| {
-            let run = (*target, &event.tenant, &self.plan.workflows[*workflow].name);
-            self.sources[source as usize].is_awaited(run, event.id)
-        };
-        if owed.iter().any(is_awaited) {
-            return false;
+        match self.sources[source as usize].begun(event, owed, &self.plan) {
+            // What was begun goes first: it must find room, and the others of its key wait in the table.
+            Begun::Covers => return false,
+            Begun::WithoutIt => {
+                self.counters.overflowed += 1;
+                return true;
+            }
+            Begun::Nothing => {}
+        }
+        let limits = &self.plan.limits;
+        if self.rows.len() >= limits.rows_max || self.runs.len() >= limits.runs_max {
+            self.sources[source as usize].crowded = true;
+            self.counters.overflowed += 1;
+            return true;
         }
         for (target, entity, _) in owed {
             let Some(slot) = self.keys.find(source, *entity, &event.tenant, &target.key) else { continue };
@@ -190,10 +191,6 @@ impl Core {
             if key.owed.iter().map(|owed| owed.rows.len()).sum::<usize>() >= max {
                 key.overflowed = true;
                 self.counters.overflowed += 1;
-                let left = &mut self.sources[source as usize].left;
-                if left.len() < self.plan.limits.rows_max {
-                    left.insert(event.id);
-                }
                 return true;
             }
         }
@@ -281,7 +278,7 @@ impl Core {
     }
 
     /// Exactly the rows that the checkpoints of an earlier owner cover form the run that goes on; all others of the key
-    /// wait for the next, also while none of the covered ones has been read yet.
+    /// wait for the next. It waits until all of them have been read: none of them can have gone.
     fn resumed_rows(&self, key_slot: Slot, at: usize) -> Resumed {
         let key = self.keys.get(key_slot);
         let source = &self.sources[key.source as usize];
@@ -300,31 +297,7 @@ impl Core {
         };
         let covered = |row: &&Slot| self.rows.get(**row).is_some_and(|row| covers.contains(&row.event.id));
         let rows: SmallVec<[Slot; 2]> = owed.rows.iter().filter(covered).copied().collect();
-        if rows.is_empty() { Resumed::Waits } else { Resumed::Rows(rows) }
-    }
-
-    /// A sweep that came to its end has seen every row there is: checkpoints whose rows are not among them have lost
-    /// them (someone has deleted rows by hand), and nobody may wait for those.
-    fn forget_orphans(&mut self, source: SourceId, swept_to: EventId, seen: &[EventId]) {
-        let state = &mut self.sources[source as usize];
-        let (known, left) = (&state.known, &state.left);
-        let is_here = |id: &EventId| known.contains_key(id) || left.contains(id) || seen.contains(id);
-        let lost: Vec<Settled> = state
-            .checkpoints
-            .iter()
-            .filter(|(_, all)| {
-                let is_lost = |id: &EventId| *id <= swept_to && !is_here(id);
-                all.first().is_some_and(|first| first.covers.iter().all(is_lost))
-            })
-            .map(|(run, _)| run.clone())
-            .collect();
-        for run in lost {
-            self.sources[source as usize].checkpoints.remove(&run);
-            let Some(entity) = self.plan.sources[source as usize].entities.get(&run.entity) else { continue };
-            if let Some(key) = self.keys.find(source, entity.id, &run.tenant, &run.key) {
-                self.start_runs(key);
-            }
-        }
+        if rows.len() < covers.len() { Resumed::Waits } else { Resumed::Rows(rows) }
     }
 
     fn begin(&mut self, key: Slot, source: SourceId, entity: Name, workflow: usize, rows: SmallVec<[Slot; 2]>) {
@@ -395,6 +368,11 @@ impl Core {
         if checkpoints.is_empty() {
             return (Duration::ZERO, delayed);
         }
+        // Rows that came before their turn were left where they are.
+        if let Some(key) = self.keys.get_mut(state.key) {
+            key.overflowed = true;
+        }
+        let source = &self.sources[state.source as usize];
         let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
         let (finished, wait) = restore(state, &checkpoints, ready, store_now);
         for (step, _) in finished {
@@ -453,6 +431,6 @@ fn restore(
 enum Resumed {
     Nothing,
     Rows(SmallVec<[Slot; 2]>),
-    /// The covered rows have not been read yet.
+    /// Not all of the covered rows have been read yet.
     Waits,
 }

@@ -34,7 +34,7 @@ pub mod timer;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
+use honeyflow_event::{Epoch, Event, EventId, Stamp, Target};
 use honeyflow_hive::Term;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::{Charged, Checkpoint, Settled};
@@ -77,9 +77,8 @@ pub(crate) struct SourceState {
     pub known: hashbrown::HashMap<EventId, Slot>,
     /// Rows done while a poll was under way: that poll may still show them.
     pub lingering: hashbrown::HashSet<EventId>,
-    /// Rows read and left in the table, because their key held too many: sweeps pass over them, or they would fill
-    /// every sweep's room and hide what lies behind.
-    pub left: hashbrown::HashSet<EventId>,
+    /// Rows were read and left in the table because there was no room at all: once there is, they are read again.
+    pub crowded: bool,
     pub poll: PollState,
     pub settling: Settling,
     pub charges: BTreeMap<Settled, Vec<Charged>>,
@@ -315,23 +314,39 @@ impl Core {
     }
 }
 
+/// Whether a row belongs to something that was begun before.
+enum Begun {
+    Nothing,
+    Covers,
+    /// Another run of its key comes first.
+    WithoutIt,
+}
+
 pub(crate) fn id(index: usize) -> u16 {
     u16::try_from(index).expect("configurations have fewer than 65,536 of anything")
 }
 
 impl SourceState {
-    /// Whether an earlier owner's checkpoints cover this row.
-    fn is_awaited(&self, (target, tenant, workflow): (&Target, &Name, &Name), event: EventId) -> bool {
+    /// What an earlier owner has begun for a row's targets and left in its journal.
+    fn begun(&self, event: &Event, owed: &[(&Target, u16, usize)], plan: &Plan) -> Begun {
         if self.checkpoints.is_empty() {
-            return false;
+            return Begun::Nothing;
         }
-        let run = Settled {
-            tenant: tenant.clone(),
-            entity: target.entity.clone(),
-            key: target.key.clone(),
-            workflow: workflow.clone(),
-        };
-        self.checkpoints.get(&run).and_then(|all| all.first()).is_some_and(|first| first.covers.contains(&event))
+        let mut begun = Begun::Nothing;
+        for (target, _, workflow) in owed {
+            let run = Settled {
+                tenant: event.tenant.clone(),
+                entity: target.entity.clone(),
+                key: target.key.clone(),
+                workflow: plan.workflows[*workflow].name.clone(),
+            };
+            match self.checkpoints.get(&run).and_then(|all| all.first()) {
+                Some(first) if first.covers.contains(&event.id) => return Begun::Covers,
+                Some(_) => begun = Begun::WithoutIt,
+                None => {}
+            }
+        }
+        begun
     }
 
     fn new() -> SourceState {
@@ -345,7 +360,7 @@ impl SourceState {
             recovery: 0,
             known: hashbrown::HashMap::new(),
             lingering: hashbrown::HashSet::new(),
-            left: hashbrown::HashSet::new(),
+            crowded: false,
             poll: PollState::default(),
             settling: Settling::default(),
             charges: BTreeMap::new(),

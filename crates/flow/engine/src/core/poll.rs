@@ -27,7 +27,8 @@ pub(crate) struct PollState {
     number: u64,
     under_way: Option<u64>,
     sweeping: bool,
-    swept_to: EventId,
+    swept_full: bool,
+    sweep_from: EventId,
     asked_room: u32,
     position: [EventId; PRIORITY_LEVELS],
     /// While the poll under way was: it looks above the old positions, and must not bring them back.
@@ -57,10 +58,21 @@ impl PollState {
         PollState { number: before.number, ..PollState::default() }
     }
 
-    /// If a sweep has just come to its end, passing nothing over: up to which id it has seen everything.
-    pub fn swept_to(&self, found: usize) -> Option<EventId> {
-        let complete = self.sweeping && self.passed.is_empty() && found < self.asked_room as usize;
-        complete.then(|| self.swept_to)
+    /// A sweep that had no room for all goes on behind the last row, or what is left in the table for now would hide
+    /// what lies behind; at once if it finds something, or if something is waited for.
+    pub fn swept(&mut self, last: Option<EventId>, eager: bool, now: Moment) {
+        if !self.sweeping {
+            return;
+        }
+        match last.filter(|_| self.swept_full) {
+            Some(last) => {
+                self.sweep_from = last + 1;
+                if eager {
+                    self.sweep_at = now;
+                }
+            }
+            None => self.sweep_from = 0,
+        }
     }
 
     /// Rows that may come with the answer under way.
@@ -109,10 +121,7 @@ impl PollState {
         self.failures = 0;
         let found = intake.taken.len();
         let rewound = std::mem::take(&mut self.rewound);
-        if self.sweeping && found >= self.asked_room as usize {
-            // There is more below the positions than this sweep had room for.
-            self.sweep_at = now;
-        }
+        self.swept_full = self.sweeping && found >= self.asked_room as usize;
         if !self.sweeping {
             self.full = None;
             let mut counts = [0_usize; PRIORITY_LEVELS];
@@ -152,7 +161,12 @@ impl Core {
             return;
         }
         let batch = limits.poll_rows_max.min(500).min(u32::try_from(limits.runs_max).unwrap_or(u32::MAX));
-        if room < (batch / 4).max(1) {
+        if room >= (batch / 4).max(1) && std::mem::take(&mut state.crowded) {
+            poll.rewind();
+        }
+        // What was begun by an earlier owner goes first: it is read however full we are.
+        let room = if state.checkpoints.is_empty() { room } else { room.max(1) };
+        if room < (batch / 4).max(1) && state.checkpoints.is_empty() {
             poll.starved = true;
             return;
         }
@@ -170,12 +184,10 @@ impl Core {
         if sweep_due {
             let busy = now.since(poll.last_rows_at) < Duration::from_secs(10);
             poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
-            let done = state.lingering.iter().chain(&state.left).copied();
-            let mut known: Vec<EventId> = state.known.keys().copied().chain(done).collect();
+            let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
             known.sort_unstable();
             let to = poll.position.iter().copied().max().unwrap_or(0);
-            poll.swept_to = to;
-            sweep = Some(Sweep { from: 0, to, room, known: Arc::new(known) });
+            sweep = Some(Sweep { from: poll.sweep_from, to, room, known: Arc::new(known) });
             self.counters.sweeps += 1;
         } else {
             newest = if poll.full.is_some() { room / 4 } else { 0 };

@@ -241,9 +241,7 @@ impl Core {
         let Some(key) = self.keys.get_mut(run.key) else { return };
         key.open.retain(|open| *open != slot);
         if std::mem::take(&mut key.overflowed) {
-            let state = &mut self.sources[run.source as usize];
-            state.left.clear();
-            state.poll.rewind();
+            self.sources[run.source as usize].poll.rewind();
         }
         if !crate::planted::on("forget-held-key") {
             self.start_runs(run.key);

@@ -123,6 +123,16 @@ pub struct Status {
     pub closed: Vec<Closed>,
     pub sources: Vec<SourceStatus>,
     pub workflows: Vec<WorkflowStatus>,
+    pub workers: Vec<WorkerStatus>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerStatus {
+    pub id: u32,
+    pub batches: usize,
+    pub items: usize,
+    /// By kind: batches it can still take.
+    pub room: Vec<(Name, u32)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -195,6 +205,7 @@ impl Core {
                     held: state.poll.held.iter().map(|(entity, why)| format!("{entity}: {why}")).collect(),
                 })
                 .collect(),
+            workers: self.worker_status(),
             workflows: self
                 .plan
                 .workflows
@@ -203,6 +214,25 @@ impl Core {
                 .map(|(at, plan)| self.workflow_status(at, plan))
                 .collect(),
         }
+    }
+
+    fn worker_status(&self) -> Vec<WorkerStatus> {
+        let mut workers: Vec<WorkerStatus> = self
+            .dispatch
+            .workers
+            .iter()
+            .map(|(id, worker)| {
+                let held = || self.dispatch.batches.values().filter(|held| held.worker == *id);
+                WorkerStatus {
+                    id: *id,
+                    batches: held().count(),
+                    items: held().map(|held| held.items.len()).sum(),
+                    room: self.plan.kinds.iter().cloned().zip(worker.room.iter().copied()).collect(),
+                }
+            })
+            .collect();
+        workers.sort_by_key(|worker| worker.id);
+        workers
     }
 
     fn workflow_status(&self, at: usize, plan: &super::plan::WorkflowPlan) -> WorkflowStatus {

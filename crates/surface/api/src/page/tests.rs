@@ -76,6 +76,7 @@ fn page(text: &str) -> (String, String) {
         sinks: vec![SinkView { name: text.into(), entity: text.into(), sink: Arc::new(MemorySink::default()) }],
         workflows: vec![Arc::new(graph)],
         engine: Arc::new(Status::default),
+        runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: Vec::new(),
         limits: Limits::default(),
     };

@@ -16,6 +16,7 @@ async fn se_8_the_routes_are_exactly_these() {
         "GET /metrics",
         "GET /v1/status",
         "GET /v1/search",
+        "GET /v1/runs",
         "GET /v1/live",
         "POST /v1/events",
     ];

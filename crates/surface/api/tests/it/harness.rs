@@ -96,6 +96,7 @@ pub async fn start_with(change: impl FnOnce(&mut Node)) -> Server {
         sinks: vec![SinkView { name: "books".into(), entity: "book".into(), sink: Arc::new(sink.clone()) }],
         workflows: vec![Arc::new(graph())],
         engine: Arc::new(move || engine.lock().unwrap().clone()),
+        runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("shop".into(), "author".into())],
         limits: Limits::default(),
     };

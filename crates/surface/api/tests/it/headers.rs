@@ -29,7 +29,7 @@ async fn files(server: &Server) -> Vec<String> {
 #[tokio::test]
 async fn se_34_every_answer_carries_the_headers() {
     let server = start().await;
-    for path in ["/", "/health", "/ready", "/metrics", "/v1/status", "/v1/search?q=a", "/v1/live"] {
+    for path in ["/", "/health", "/ready", "/metrics", "/v1/status", "/v1/search?q=a", "/v1/runs", "/v1/live"] {
         let answer = server.get(path).await;
         assert_eq!(answer.status, 200, "{path}");
         sealed(&answer, path);

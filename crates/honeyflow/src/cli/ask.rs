@@ -1,0 +1,45 @@
+//! Questions to the node that runs on this data folder: what lives in its memory stands in no table.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use honeyflow_runtime::Failure;
+use serde_json::Value;
+
+use crate::{config::Config, node::data};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// None if no node runs here.
+pub fn node(config: &Config, path: &str) -> Result<Option<Value>, Failure> {
+    if !data::is_in_use(&config.node.data) {
+        return Ok(None);
+    }
+    let Some(address) = data::running(&config.node.data).and_then(|running| running.address) else {
+        return Ok(None);
+    };
+    let failed =
+        |error: std::io::Error| Failure::retry("no-answer", format!("the node at {address} does not answer: {error}"));
+    let mut stream = TcpStream::connect(&address).map_err(failed)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").map_err(failed)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(failed)?;
+    let odd = || Failure::retry("odd-answer", format!("the node at {address} answered something else than JSON"));
+    let answer = String::from_utf8(answer).map_err(|_| odd())?;
+    let (_, body) = answer.split_once("\r\n\r\n").ok_or_else(odd)?;
+    let value: Value = serde_json::from_str(body).map_err(|_| odd())?;
+    match value.pointer("/error/message").and_then(Value::as_str) {
+        Some(message) => Err(Failure::reject("refused", message.to_owned())),
+        None => Ok(Some(value)),
+    }
+}
+
+/// A value within a URL's query.
+pub fn encode(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
