@@ -46,9 +46,11 @@ pub struct PassedOver {
 #[derive(Clone, Default, Debug)]
 pub struct Polled {
     /// In the order of priority, then id; the newest last. Rows with `ready_at` in the past are among them.
+    /// Rows whose `dedupe` mark is stored repeat what is done: they are never given out, and the store removes them.
     pub events: Vec<Event>,
     /// How many at the end of `events` are the newest, read out of turn.
     pub newest: usize,
+    /// Rows that were not read: too large, or of a kind or shape that this binary does not know.
     pub oversized: Vec<Oversized>,
     /// How far each level was looked through above its position: rows up to here were returned or passed over. Unlike
     /// the last id returned it moves on past a long stretch of rows that are passed over. Not set by a sweep.

@@ -99,6 +99,8 @@ pub struct NewEvent {
     pub payload: Option<Arc<str>>,
 }
 
+/// The row's payload is a JSON object of the source's own; the store sets `after` in it and keeps the rest. The next
+/// position gets a new row, so that a repeat finds none and does nothing.
 #[derive(Clone, Debug)]
 pub struct FanOut {
     /// The `fan-out` row.

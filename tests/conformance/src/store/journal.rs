@@ -27,7 +27,8 @@ pub async fn ob_47_charges_are_recovered_and_cleared_by_success(h: &Harness) {
     (h.pass)(Duration::from_millis(50)).await;
     h.commit(&fence, vec![charge("1", 2)]).await;
     let again = h.recover().await.failures.into_iter().find(|charged| charged.run == first.run);
-    assert!(again.is_some_and(|charged| charged.due_in < first.due_in), "a repeat does not put it off");
+    let nearer = again.is_some_and(|charged| charged.due_in + Duration::from_millis(40) < first.due_in);
+    assert!(nearer, "a repeat does not put it off");
     h.commit(&fence, vec![settle(&[event], &[run("1", "mail")])]).await;
     assert_eq!(h.recover().await.failures.len(), 2, "another workflow's success clears nothing");
     h.commit(&fence, vec![settle(&[], &[run("1", "index")])]).await;
