@@ -296,6 +296,7 @@ impl State {
             *epoch = stamp.epoch().max(*epoch);
         }
         let payload = serde_json::to_string(&open.payload).unwrap_or_default();
+        let begun = Instant::now();
         let committed = open.writer.prepare_commit().and_then(|mut prepared| {
             prepared.set_payload(&payload);
             prepared.commit()
@@ -303,6 +304,8 @@ impl State {
         open.newest = open.newest.max(newest);
         open.snapshot = None;
         committed.map_err(|error| self.explain(&error))?;
+        let commit_micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(writes = self.pending.writes(), commit_micros, "committed");
         self.generation.reader.reload().map_err(|error| outcome::reading(&self.generation.path, &error))
     }
 

@@ -1,0 +1,221 @@
+//! `steps-3`, `steps-40`: accepted completions per second of the real shell over a store in memory, from the first poll to
+//! the last acknowledgement. Chains of steps that do nothing, no checkpoints, no history.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use futures_util::future::BoxFuture;
+use honeyflow_engine::{
+    core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
+    shell::{Config, Service, SourcePort},
+};
+use honeyflow_event::{Event, Kind as EventKind, PRIORITY_DEFAULT};
+use honeyflow_hive::{NodeId, member};
+use honeyflow_hive_memory::MemoryHive;
+use honeyflow_runtime::{Failure, time::BootClock};
+use honeyflow_source::{Intake, Source};
+use honeyflow_source_outbox::{Entity, OutboxSource};
+use honeyflow_step::{Batch, Outcome, Step};
+use honeyflow_store::{Columns, KeyColumn, KeyType, Poll, Reply, Request, Store};
+use honeyflow_store_memory::MemoryStore;
+use honeyflow_workflow::{Catalogue, Checkpoint, Graph, Kind, Role, Workflow, builder, compile};
+use uuid::Uuid;
+
+use crate::{
+    Result,
+    figure::{Better, Measured, Reporter},
+};
+
+const RUNS_MAX: usize = 20_000;
+const BATCH_MAX: u32 = 500;
+/// Batches at once, as for kinds that wait for nobody.
+const CONCURRENCY: u32 = 2;
+const SOURCE: &str = "shop";
+const ENTITY: &str = "book";
+const KIND: &str = "nothing";
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Completions of each run, about
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..1_000_000_000))]
+    completions: u64,
+}
+
+pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
+    for (figure, steps) in [("steps-3", 3), ("steps-40", 40)] {
+        if !reporter.wants(figure) {
+            continue;
+        }
+        let mut ours = Vec::new();
+        for run in 1..=reporter.runs {
+            eprintln!("{figure}: run {run} of {}", reporter.runs);
+            ours.push(crate::runtime()?.block_on(one(steps, options.completions / steps))?);
+        }
+        reporter.report(&Measured { figure, unit: "steps/s", better: Better::Higher, ours, peer: None });
+    }
+    Ok(())
+}
+
+async fn one(steps: u64, events: u64) -> Result<f64> {
+    let started = Instant::now();
+    let hive = Arc::new(MemoryHive::new(move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)));
+    let memory = MemoryStore::new(hive.clone());
+    memory.preload((0..events).map(event).collect());
+    let watched = Arc::new(Watched { memory, ended_at: OnceLock::new() });
+    let source =
+        Arc::new(FirstPoll { source: OutboxSource::new(watched.clone(), &[entity()]), begun_at: OnceLock::new() });
+    let plan = Arc::new(plan(Arc::new(chain(steps)?)));
+    let (service, handle) = Service::new(Config {
+        steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(Nothing) as Arc<dyn Step>).collect()],
+        concurrency: vec![CONCURRENCY; plan.kinds.len()],
+        plan,
+        sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive }],
+        member: member::Config::new(NodeId(Uuid::new_v4()), "bench".into(), String::new()),
+        incarnation: Box::new(Uuid::new_v4),
+        clock: Arc::new(BootClock),
+        seed: 1,
+    });
+    let mut running = tokio::spawn(async move { service.run().await });
+    while watched.ended_at.get().is_none() {
+        if running.is_finished() {
+            (&mut running).await??;
+            return Err("the engine ended by itself".into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    handle.drain().await;
+    running.await??;
+    let status = handle.status();
+    if status.steps != steps * events || status.attempts != status.steps {
+        let Some(failure) = status.last_store_failure else {
+            return Err(format!("{events} events made {} completions", status.steps).into());
+        };
+        return Err(failure.into());
+    }
+    let (Some(begun), Some(ended)) = (source.begun_at.get(), watched.ended_at.get()) else {
+        return Err("nothing was measured".into());
+    };
+    Ok(status.steps as f64 / ended.duration_since(*begun).as_secs_f64())
+}
+
+fn event(n: u64) -> Event {
+    thread_local! {
+        static NAMES: (Arc<str>, Arc<str>) = ("".into(), ENTITY.into());
+    }
+    let (tenant, entity) = NAMES.with(Clone::clone);
+    Event {
+        id: 0,
+        format: 1,
+        kind: EventKind::Row,
+        tenant,
+        entity,
+        key: n.to_string().into(),
+        priority: PRIORITY_DEFAULT,
+        workflow: None,
+        created_ms: 0,
+        dedupe: None,
+        traceparent: None,
+        root: None,
+        payload: None,
+    }
+}
+
+fn entity() -> Entity {
+    Entity {
+        name: ENTITY.into(),
+        table: ENTITY.to_owned(),
+        key: vec![KeyColumn { name: "id".to_owned(), kind: KeyType::Integer }],
+        columns: Columns::All,
+        edges: Vec::new(),
+        priority: PRIORITY_DEFAULT,
+    }
+}
+
+/// `s0 → s1 → …`
+fn chain(steps: u64) -> Result<Graph> {
+    let kind = Kind {
+        name: KIND,
+        settings: &[],
+        role: Role::Work,
+        checkpoint: Checkpoint::Never,
+        batch_max: BATCH_MAX,
+        timeout: Duration::from_secs(30),
+    };
+    let kinds = Catalogue::new(vec![kind]);
+    let mut workflow = Workflow::new("chain").on(SOURCE, ENTITY);
+    for n in 0..steps {
+        let step = builder::step(KIND);
+        let step = if n == 0 { step } else { step.needs([format!("s{}", n - 1).as_str()]) };
+        workflow = workflow.step(&format!("s{n}"), step);
+    }
+    let bad = |problems: Vec<honeyflow_workflow::Problem>| format!("the chain does not hold: {problems:?}");
+    let definition = workflow.build(&kinds).map_err(bad)?;
+    Ok(compile(&definition, 1, &kinds).map_err(bad)?)
+}
+
+fn plan(graph: Arc<Graph>) -> Plan {
+    let workflow = WorkflowPlan {
+        name: graph.name.clone(),
+        priority: None,
+        exclusion: graph.definition.exclusion,
+        order: graph.definition.order,
+        kinds: vec![1; graph.steps.len()],
+        targets: vec![0; graph.steps.len()],
+        graph,
+    };
+    let entities = [(ENTITY.into(), EntityPlan { id: 0, workflows: vec![0] })].into_iter().collect();
+    let source = SourcePlan {
+        name: SOURCE.into(),
+        lease: format!("shard/{SOURCE}/0").into(),
+        shard: 0,
+        payload_bytes_max: 1 << 20,
+        entities,
+    };
+    Plan {
+        sources: vec![source],
+        workflows: vec![Arc::new(workflow)],
+        kinds: vec!["expression".into(), KIND.into()],
+        targets: vec!["nothing".into()],
+        limits: Limits { runs_max: RUNS_MAX, ..Limits::default() },
+    }
+}
+
+struct Nothing;
+
+impl Step for Nothing {
+    fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
+        Box::pin(async move { batch.items.iter().map(|_| Outcome::Done(None)).collect() })
+    }
+}
+
+/// Notes when it was first asked.
+struct FirstPoll {
+    source: OutboxSource,
+    begun_at: OnceLock<Instant>,
+}
+
+impl Source for FirstPoll {
+    fn poll(&self, request: Poll) -> BoxFuture<'static, std::result::Result<Intake, Failure>> {
+        self.begun_at.get_or_init(Instant::now);
+        self.source.poll(request)
+    }
+}
+
+/// Notes when the last row was acknowledged.
+struct Watched {
+    memory: MemoryStore,
+    ended_at: OnceLock<Instant>,
+}
+
+impl Store for Watched {
+    fn call(&self, request: Request) -> BoxFuture<'static, std::result::Result<Reply, Failure>> {
+        let writes = matches!(request, Request::Write(_));
+        let reply = self.memory.apply(request);
+        if writes && self.memory.waiting() == 0 {
+            self.ended_at.get_or_init(Instant::now);
+        }
+        Box::pin(std::future::ready(reply))
+    }
+}

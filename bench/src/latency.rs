@@ -1,0 +1,107 @@
+//! `latency-p50`, `latency-p99`: from the application's COMMIT to the commit of the index that contains the change, at a
+//! fixed rate that waits for nobody. The peer is what a single commit of the index takes in the same run.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use honeyflow::{
+    demo::{
+        dice::Dice,
+        shop::{price, title},
+        timing::{Seen, TimedSink, percentile},
+    },
+    node::{self, Node},
+};
+use honeyflow_sink::Sink;
+use rusqlite::{Connection, TransactionBehavior, params};
+use tokio::runtime::Runtime;
+
+use crate::{
+    Result, commits,
+    embedded::Options,
+    figure::{Better, Measured, Reporter, median},
+    shop::{self, Shop},
+};
+
+/// The first changes open files and writers; they are made, but not counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+struct Run {
+    p50: f64,
+    p99: f64,
+    commit: f64,
+}
+
+pub fn measure(runtime: &Runtime, template: &Shop, options: &Options, reporter: &mut Reporter) -> Result<()> {
+    let mut all = Vec::new();
+    for run in 1..=reporter.runs {
+        eprintln!("latency: run {run} of {}", reporter.runs);
+        let measured = runtime.block_on(one(template, options))?;
+        eprintln!("  p50 {:.2} ms, p99 {:.2} ms, commit {:.2} ms", measured.p50, measured.p99, measured.commit);
+        all.push(measured);
+    }
+    let each = |value: fn(&Run) -> f64| all.iter().map(value).collect::<Vec<f64>>();
+    for (figure, ours) in [("latency-p50", each(|run| run.p50)), ("latency-p99", each(|run| run.p99))] {
+        let peer = Some(("index commit, median", each(|run| run.commit)));
+        reporter.report(&Measured { figure, unit: "ms", better: Better::Lower, ours, peer });
+    }
+    Ok(())
+}
+
+async fn one(template: &Shop, options: &Options) -> Result<Run> {
+    let shop = template.copy()?;
+    let seen = Arc::new(Seen::default());
+    let noted = seen.clone();
+    let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
+    let (node, service) = Node::open(&shop.config, &node::Options { wrap_sink: Some(Box::new(wrap)) }).await?;
+    let mut running = shop::run(&node, &shop.config, service)?;
+    let (rate, books) = (options.rate, options.books);
+    let lasts = Duration::from_secs(options.seconds);
+    let application = tokio::task::spawn_blocking(move || -> Result<_> {
+        let mut connection = shop.connect()?;
+        change(&mut connection, books, rate, WARM_UP)?;
+        commits::take();
+        let made = change(&mut connection, books, rate, lasts)?;
+        let commits = commits::take();
+        shop.wait_until_empty()?;
+        Ok((made, commits, shop))
+    });
+    let (made, commits, shop) = application.await??;
+    node.drain(&mut running, Duration::from_secs(10)).await;
+    drop(shop);
+    let latencies = seen.latencies(&made);
+    if latencies.len() != made.len() {
+        return Err(format!("{} changes, but only {} were seen in the index", made.len(), latencies.len()).into());
+    }
+    let commits: Vec<f64> = commits.iter().map(|took| took.as_secs_f64() * 1000.0).collect();
+    let (Some(p50), Some(p99)) = (percentile(&latencies, 50), percentile(&latencies, 99)) else {
+        return Err("nothing was changed".into());
+    };
+    Ok(Run { p50, p99, commit: median(&commits) })
+}
+
+/// Open loop: each change has its time, however long the one before it took.
+fn change(connection: &mut Connection, books: i64, rate: u32, lasts: Duration) -> Result<Vec<(i64, i64, Instant)>> {
+    let mut dice = Dice::new(u64::from(rate) + lasts.as_secs());
+    let mut made = Vec::new();
+    let begun = Instant::now();
+    for n in 0.. {
+        let at = Duration::from_secs(1) * n / rate;
+        if at >= lasts {
+            break;
+        }
+        std::thread::sleep(at.saturating_sub(begun.elapsed()));
+        let book = 1 + dice.below(books);
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let revision: i64 = transaction
+            .prepare_cached(
+                "update book set price = ?2, title = ?3, revision = revision + 1 where id = ?1 returning revision",
+            )?
+            .query_row(params![book, price(&mut dice), title(&mut dice)], |row| row.get(0))?;
+        transaction.commit()?;
+        made.push((book, revision, Instant::now()));
+    }
+    Ok(made)
+}

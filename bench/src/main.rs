@@ -1,0 +1,92 @@
+//! `cargo xtask bench <name>`: measures ours and its peer in turn, in one process on one machine, and reports medians.
+//!
+//! Standard output belongs to the figures; what goes on meanwhile is told on standard error.
+
+mod capture;
+mod commits;
+mod drain;
+mod embedded;
+mod engine;
+mod figure;
+mod idle;
+mod latency;
+mod peer;
+mod shop;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::{Layer, filter::LevelFilter, layer::SubscriberExt, util::SubscriberInitExt};
+
+use figure::Reporter;
+
+/// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Parser)]
+#[command(name = "bench", about = "Measures ours and its peer in turn; one figure per line")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Runs of each side; the median counts
+    #[arg(long, default_value_t = 5, global = true, value_parser = clap::value_parser!(u32).range(1..1000))]
+    runs: u32,
+    #[arg(long, default_value = "table", global = true)]
+    output: figure::Output,
+    /// Only figures whose names begin so
+    #[arg(long, global = true)]
+    only: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// A node on SQLite and Tantivy: `drain`, `latency-p50`, `latency-p99`
+    Embedded(embedded::Options),
+    /// What triggers cost the application: `single-row`, `thousand-rows`, and both with synchronous=OFF
+    Capture(capture::Options),
+    /// The engine alone: `steps-3`, `steps-40`, `idle-cpu`, `idle-memory`
+    Engine(EngineOptions),
+}
+
+#[derive(clap::Args)]
+struct EngineOptions {
+    #[command(flatten)]
+    steps: engine::Options,
+    #[command(flatten)]
+    idle: idle::Options,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let quiet = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(LevelFilter::ERROR);
+    tracing_subscriber::registry().with(commits::layer()).with(quiet).init();
+    match measure(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &Arguments) -> Result<()> {
+    let reporter = |bench| Reporter::new(bench, arguments.output, arguments.runs, arguments.only.clone());
+    match &arguments.bench {
+        Bench::Embedded(options) => embedded::measure(options, &mut reporter("embedded")),
+        Bench::Capture(options) => capture::measure(options, &mut reporter("capture")),
+        Bench::Engine(options) => {
+            let mut reporter = reporter("engine");
+            engine::measure(&options.steps, &mut reporter)?;
+            idle::measure(&options.idle, &mut reporter)
+        }
+    }
+}
+
+/// The runtime of a node: as the binary's, with the two threads that figures are stated for.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
