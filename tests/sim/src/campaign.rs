@@ -1,0 +1,128 @@
+//! Many seeds, on as many threads as there are cores; and the bugs that the seeds must find.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::world::{self, Outcome, Stats};
+
+/// What a range of seeds came to.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub seeds: u64,
+    pub failed: Vec<Outcome>,
+    pub total: Stats,
+    pub slowest_rest_ms: u64,
+}
+
+impl Report {
+    fn add(&mut self, outcome: Outcome) {
+        self.seeds += 1;
+        let (total, stats) = (&mut self.total, &outcome.stats);
+        total.simulated_us += stats.simulated_us;
+        total.happenings += stats.happenings;
+        total.changes += stats.changes;
+        total.runs += stats.runs;
+        total.faults += stats.faults;
+        total.planned += stats.planned;
+        total.stale_refused += stats.stale_refused;
+        total.fenced += stats.fenced;
+        total.late_commits += stats.late_commits;
+        total.parked += stats.parked;
+        self.slowest_rest_ms = self.slowest_rest_ms.max(stats.quiet_after_ms.unwrap_or(0));
+        if !outcome.is_good() {
+            self.failed.push(outcome);
+        }
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Stats { simulated_us, changes, runs, faults, planned, stale_refused, fenced, late_commits, .. } =
+            &self.total;
+        let hours = simulated_us / 1_000_000 / 36;
+        write!(
+            f,
+            "{} seeds, {}.{:02} simulated hours, {changes} changes, {runs} runs, {faults} of {planned} faults landed, \
+             {stale_refused} stale stamps and {fenced} fenced writes refused, {late_commits} late commits, slowest rest \
+             {} ms, {} failed",
+            self.seeds,
+            hours / 100,
+            hours % 100,
+            self.slowest_rest_ms,
+            self.failed.len()
+        )
+    }
+}
+
+/// How a failed seed is shown: what it drew, what is wrong, and the one command that plays it again.
+pub fn describe(outcome: &Outcome) -> String {
+    use std::fmt::Write;
+    let mut text = format!("seed {}\n{:#?}\n{:?}\n", outcome.options.seed, outcome.options, outcome.stats);
+    for node in &outcome.nodes {
+        let _ = writeln!(text, "{node}");
+    }
+    for breach in outcome.breaches.iter().take(12) {
+        let _ = writeln!(text, "  {breach}");
+    }
+    if outcome.breaches.len() > 12 {
+        let _ = writeln!(text, "  … and {} more", outcome.breaches.len() - 12);
+    }
+    for reason in &outcome.void {
+        let _ = writeln!(text, "  void: {reason}");
+    }
+    let _ = writeln!(text, "play it again: cargo xtask sim --seed {}", outcome.options.seed);
+    text
+}
+
+/// Plays `count` seeds from `start` on; `shown` is told how many are done. Stops early after `failures_max` failures.
+pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + Sync) -> Report {
+    play_with(start, count, failures_max, shown, world::run)
+}
+
+/// The same with another way to play a seed: the canary that must be reported.
+pub fn play_with(
+    start: u64,
+    count: u64,
+    failures_max: usize,
+    shown: impl Fn(u64) + Sync,
+    seed: impl Fn(u64) -> Outcome + Sync,
+) -> Report {
+    let next = AtomicU64::new(start);
+    let done = AtomicU64::new(0);
+    let report = std::sync::Mutex::new(Report::default());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= start + count {
+                        return;
+                    }
+                    let outcome = seed(number);
+                    let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    report.add(outcome);
+                    if report.failed.len() >= failures_max {
+                        next.store(start + count, Ordering::Relaxed);
+                    }
+                    shown(done.fetch_add(1, Ordering::Relaxed) + 1);
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report.failed.sort_by_key(|outcome| outcome.options.seed);
+    report
+}
+
+/// Bugs that can be switched on in the crates under test, each with a seed that is known to find it.
+pub fn bugs() -> &'static [(&'static str, u64)] {
+    &[]
+}
+
+/// Switches one bug on in this thread, in every crate that knows it, or all off.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<&'static str>) {
+    honeyflow_engine::planted::plant(bug);
+    honeyflow_workflow::planted::plant(bug);
+    honeyflow_hive::planted::plant(bug);
+}

@@ -1,0 +1,308 @@
+//! Asks the invariants about what has happened, and whether the seed proves anything at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use honeyflow_event::{EventId, Key, Kind, Stamp};
+use honeyflow_invariant::{
+    Breach, ack, charge,
+    convergence::{self, Copy},
+    exclusion, fence,
+    loss::{self, Committed, Fate},
+    once,
+    rest::{self, Rest, Seen},
+    verdict::End,
+};
+use honeyflow_workflow::StepId;
+
+use crate::{
+    options::LIVENESS,
+    oracle::{self, Known},
+    shapes::Shape,
+    workload::{Poison, message_of},
+    world::{Outcome, World},
+};
+
+const RUNS_MIN: u64 = 100;
+
+pub fn judge(mut world: World) -> Outcome {
+    let mut breaches = std::mem::take(&mut world.history.breaches);
+    let at_rest = world.stats.quiet_after_ms.is_some();
+    breaches.extend(coming_to_rest(&world));
+    breaches.extend(loss::no_loss(&events(&world), at_rest));
+    breaches.extend(exclusion::exclusion(&world.history.grants));
+    breaches.extend(exclusion::one_holder_per_epoch(&world.history.held));
+    breaches.extend(fence::epochs_never_fall(&world.store.journal.accepted));
+    breaches.extend(fence::stamps_increase(&applied(&world)));
+    breaches.extend(bounds(&world));
+    breaches.extend(acknowledged(&world));
+    breaches.extend(charges(&world));
+    breaches.extend(once::happens_once(world.store.journal.emitted.iter().map(|name| &**name)));
+    if at_rest {
+        breaches.extend(convergence::convergence(&copies(&world)));
+        let undecided = undecided(&world);
+        let decided = |names: BTreeSet<String>| names.difference(&undecided).cloned().collect::<BTreeSet<String>>();
+        breaches.extend(charge::parked_are_the_guilty(&decided(parked(&world)), &decided(guilty(&world))));
+    }
+    let stale: u64 = world.sinks.iter().map(|sink| sink.refused_stale).sum();
+    let trace = world.trace();
+    world.stats.changes = world.application.changes;
+    world.stats.runs = world.history.runs_finished;
+    world.stats.stale_refused = stale;
+    world.stats.fenced = world.store.journal.fenced;
+    world.stats.late_commits = world.application.late_commits;
+    world.stats.parked = world.store.parked.len() as u64;
+    let void = void(&world);
+    let restless = world.incarnations.iter().filter(|one| !at_rest && one.is_alive());
+    let mut nodes: Vec<String> = restless.map(|one| format!("node {}: {:?}", one.node, one.core.status())).collect();
+    let left = world.store.outbox.values().take(5);
+    nodes.extend(left.map(|row| format!("left: {} {} {}", row.event.id, row.event.entity, row.event.key)));
+    Outcome { breaches, void, nodes, trace, stats: world.stats, options: world.options }
+}
+
+fn void(world: &World) -> Vec<String> {
+    let (stats, options) = (&world.stats, &world.options);
+    let mut void = Vec::new();
+    if stats.runs < RUNS_MIN {
+        void.push(format!("only {} runs finished, {RUNS_MIN} are needed", stats.runs));
+    }
+    if stats.faults * 100 < stats.planned * 95 {
+        void.push(format!("{} of {} planned faults landed", stats.faults, stats.planned));
+    }
+    if options.plan.pauses > 0 && stats.stale_refused + stats.fenced == 0 {
+        void.push("nodes were paused and nothing stale was refused".to_owned());
+    }
+    void
+}
+
+fn coming_to_rest(world: &World) -> Vec<Breach> {
+    let alive = world.incarnations.iter().filter(|one| one.is_alive());
+    let status: Vec<_> = alive.map(|one| one.core.status()).collect();
+    let at_rest = world.stats.quiet_after_ms.is_some();
+    rest::comes_to_rest(&Rest {
+        quiet_after_ms: world.stats.quiet_after_ms,
+        limit_ms: LIVENESS / 1000,
+        backlog: world.store.outbox.len(),
+        open_runs: status.iter().map(|status| status.open_runs).sum(),
+        // queues drop entries of runs that are gone when they meet them
+        ready: if at_rest { 0 } else { status.iter().map(|status| status.ready).sum() },
+    })
+}
+
+fn events(world: &World) -> Vec<Committed> {
+    let journal = &world.store.journal;
+    let fates = |(event, ends): (&EventId, &Vec<(Fate, u64)>)| {
+        let mut fates: Vec<Fate> = ends.iter().map(|(fate, _)| *fate).collect();
+        if world.store.outbox.contains_key(event) {
+            fates.push(Fate::Pending);
+        }
+        Committed { event: *event, fates }
+    };
+    journal.ends.iter().map(fates).collect()
+}
+
+fn applied(world: &World) -> Vec<fence::Applied> {
+    let mut applied = Vec::new();
+    for shape in &world.shapes.workflows {
+        for sink in shape.sinks.values() {
+            let sink = &world.sinks[*sink];
+            for entry in &sink.log {
+                let seen = world.loads.get(&(entry.key.clone(), entry.stamp));
+                let loaded = seen.filter(|_| !shape.resumes).map(|seen| seen.change);
+                let (sink, key) = (sink.name.clone(), entry.key.clone());
+                applied.push(fence::Applied { sink, key, stamp: entry.stamp, loaded, carried: entry.carried });
+            }
+        }
+    }
+    applied
+}
+
+fn bounds(world: &World) -> Vec<Breach> {
+    let limits = &world.options.limits;
+    // what an earlier owner had begun finds room above the limit; it held no more than that either
+    let times = if world.shapes.workflows.iter().any(|shape| shape.resumes) { 3 } else { 1 };
+    rest::bounds_hold(&[
+        Seen { what: "runs in memory", most: world.history.most_runs, limit: limits.runs_max * times },
+        Seen { what: "rows in memory", most: world.history.most_rows, limit: limits.rows_max * times },
+    ])
+}
+
+/// What a row, or a message, of a workflow's entity amounts to.
+fn known(poison: Option<Poison>, missing: bool, n: u64, workflow: usize) -> Known {
+    let fails: Option<StepId> =
+        poison.filter(|poison| poison.workflow == workflow && !missing).map(|poison| poison.step);
+    Known { missing, fails, n }
+}
+
+fn of_entity<'a>(world: &'a World, entity: &'a str) -> impl Iterator<Item = (usize, &'a Shape)> {
+    world.shapes.workflows.iter().enumerate().filter(move |(_, shape)| *shape.entity == *entity)
+}
+
+/// Before a row goes, every sink of its entity has accepted a write made from a load that saw its change. A sink that
+/// the graph may pass by is not asked, but whoever is parked has been paid by the park.
+fn acknowledged(world: &World) -> Vec<Breach> {
+    let mut paid = Vec::new();
+    for sink in &world.sinks {
+        for entry in &sink.log {
+            let seen = world.loads.get(&(entry.key.clone(), entry.stamp)).map(|seen| seen.change);
+            let change = entry.carried.or(seen).unwrap_or(0);
+            paid.push(ack::Paid { owed: format!("{}/{}", sink.name, entry.key), change, at: entry.at });
+        }
+    }
+    for (run, _, at) in &world.store.journal.parks {
+        for (workflow, shape) in of_entity(world, &run.entity) {
+            if world.shapes.plan.workflows[workflow].name == run.workflow {
+                for sink in shape.sinks.values() {
+                    let owed = format!("{}/{}", world.sinks[*sink].name, run.key);
+                    paid.push(ack::Paid { owed, change: u64::MAX, at: *at });
+                }
+            }
+        }
+    }
+    let mut removed = Vec::new();
+    for (event, ends) in &world.store.journal.ends {
+        let Some(stored) = world.store.journal.stored.get(event) else { continue };
+        let Some((Fate::Settled, at)) = ends.first() else { continue };
+        let change = match stored.kind {
+            Kind::Message => message_of(stored.payload.as_deref()).0,
+            _ => world.application.told.get(event).copied().unwrap_or(0),
+        };
+        for (_, shape) in of_entity(world, &stored.entity) {
+            for (step, sink) in &shape.sinks {
+                if is_always_written(shape, *step) {
+                    let owed = format!("{}/{}", world.sinks[*sink].name, stored.key);
+                    removed.push(ack::Removed { event: *event, owed, change, at: *at });
+                }
+            }
+        }
+    }
+    ack::acknowledged_after_success(&removed, &paid)
+}
+
+/// Whether every run of the workflow that succeeds writes this sink.
+fn is_always_written(shape: &Shape, sink: StepId) -> bool {
+    let graph = &shape.graph;
+    let all: Vec<Option<StepId>> = std::iter::once(None).chain(graph.ids().map(Some)).collect();
+    (0..5).all(|n| {
+        all.iter().all(|fails| {
+            let ends = oracle::ends(graph, Known { missing: false, fails: *fails, n });
+            ends[usize::from(sink)] == End::Succeeded || !oracle::succeeds(graph, &ends)
+        })
+    })
+}
+
+fn name(entity: &str, key: &str, workflow: &str) -> String {
+    format!("{entity}/{key}/{workflow}")
+}
+
+fn charges(world: &World) -> Vec<Breach> {
+    let mut guilty: BTreeSet<String> = BTreeSet::new();
+    let mut note = |entity: &str, key: &str, poison: Option<Poison>| {
+        if let Some(Poison { workflow, step, .. }) = poison {
+            let plan = &world.shapes.plan.workflows[workflow];
+            guilty.insert(format!("{}/{}", name(entity, key, &plan.name), plan.graph[step].name));
+        }
+    };
+    for ((key, _), seen) in &world.loads {
+        let entity = if key.starts_with('b') { "book" } else { "tag" };
+        note(entity, key, seen.poison);
+    }
+    for event in world.store.journal.stored.values().filter(|event| event.kind == Kind::Message) {
+        note(&event.entity, &event.key, message_of(event.payload.as_deref()).1);
+    }
+    let charged = world.store.journal.charges.iter().map(|(run, step)| (run, step));
+    let parked = world.store.journal.parks.iter().map(|(run, step, _)| (run, step));
+    let named: BTreeSet<String> = charged
+        .chain(parked)
+        .map(|(run, step)| format!("{}/{step}", name(&run.entity, &run.key, &run.workflow)))
+        .collect();
+    charge::only_the_guilty(&named, |item| guilty.contains(item))
+}
+
+fn parked(world: &World) -> BTreeSet<String> {
+    let entry = |entry: &crate::model_store::ParkedEntry| {
+        let workflow = if entry.step.is_empty() { entry.code.as_str() } else { &*entry.run.workflow };
+        name(&entry.run.entity, &entry.run.key, workflow)
+    };
+    world.store.parked.iter().map(entry).collect()
+}
+
+/// Who may be parked or not.
+fn undecided(world: &World) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for ((entity, key), row) in &world.application.rows {
+        let Some(poison) = row.poison else { continue };
+        if world.shapes.workflows[poison.workflow].undecided == Some(poison.step) {
+            names.insert(name(entity, key, &world.shapes.plan.workflows[poison.workflow].name));
+        }
+    }
+    names
+}
+
+/// What must be parked when everything is done: rows as they are now, and messages as they were.
+fn guilty(world: &World) -> BTreeSet<String> {
+    let mut guilty = BTreeSet::new();
+    let mut judge = |entity: &str, key: &str, poison: Option<Poison>, missing: bool, n: u64| {
+        for (workflow, shape) in of_entity(world, entity) {
+            let ends = oracle::ends(&shape.graph, known(poison, missing, n, workflow));
+            if !oracle::succeeds(&shape.graph, &ends) {
+                guilty.insert(name(entity, key, &world.shapes.plan.workflows[workflow].name));
+            }
+        }
+    };
+    for ((entity, key), row) in &world.application.rows {
+        judge(entity, key, row.poison, !row.alive, row.n());
+    }
+    let mut unreadable = BTreeSet::new();
+    for event in world.store.journal.stored.values().filter(|event| event.kind == Kind::Message) {
+        let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
+        if bytes > crate::shapes::PAYLOAD_MAX {
+            unreadable.insert(name(&event.entity, &event.key, "payload-too-large"));
+        } else if event.format > 1 {
+            unreadable.insert(name(&event.entity, &event.key, "unknown-format"));
+        } else {
+            judge(&event.entity, &event.key, message_of(event.payload.as_deref()).1, false, 0);
+        }
+    }
+    guilty.extend(unreadable);
+    guilty
+}
+
+fn copies(world: &World) -> Vec<Copy> {
+    let mut copies = Vec::new();
+    for (workflow, shape) in world.shapes.workflows.iter().enumerate() {
+        if matches!(&*shape.entity, "msg" | "note") {
+            continue;
+        }
+        for (step, sink) in &shape.sinks {
+            let sink = &world.sinks[*sink];
+            let mut highest: BTreeMap<&Key, Stamp> = BTreeMap::new();
+            for entry in &sink.log {
+                let stamp = highest.entry(&entry.key).or_default();
+                *stamp = (*stamp).max(entry.stamp);
+            }
+            for ((entity, key), row) in &world.application.rows {
+                if *entity != shape.entity {
+                    continue;
+                }
+                let known = known(row.poison, !row.alive, row.n(), workflow);
+                let ends = oracle::ends(&shape.graph, known);
+                // what a run did not write stays as it was, and whoever is parked may be behind
+                if ends[usize::from(*step)] != End::Succeeded {
+                    continue;
+                }
+                let written = row.alive && oracle::passes_condition(&shape.graph, *step, known);
+                let document = row.document(world.options.seed, key).filter(|_| written);
+                let held = sink.held.get(key);
+                copies.push(Copy {
+                    sink: sink.name.clone(),
+                    key: key.clone(),
+                    row: document.as_deref().map(honeyflow_event::document::hash),
+                    held: held.and_then(|held| held.body),
+                    stamp: held.map_or(Stamp(0), |held| held.stamp),
+                    highest_accepted: highest.get(key).copied().unwrap_or_default(),
+                });
+            }
+        }
+    }
+    copies
+}

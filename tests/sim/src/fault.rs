@@ -1,0 +1,61 @@
+//! Faults that are planned: each strikes at a drawn time, as soon as there is someone to hit.
+
+use crate::{
+    options::{MILLI, Options, SAFETY, SECOND},
+    random::Random,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// State is dropped; what was sent may still arrive.
+    Crash,
+    /// Longer than the lease; what was about to go out goes out afterwards.
+    Pause,
+    /// A new incarnation starts while the old one runs on, cut off from the database.
+    Double,
+    /// The database cannot be reached, targets can.
+    CutOff,
+    Drain,
+    WorkerDies,
+    WorkerHangs,
+    StoreOutage,
+    SinkOutage,
+    /// A table is missing for a while.
+    Migration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub at: u64,
+    pub fault: Fault,
+}
+
+pub fn plan(options: &Options) -> Vec<Planned> {
+    let mut random = Random::new(options.seed ^ 0x5EED_0003);
+    let plan = &options.plan;
+    let kinds = [
+        (Fault::Crash, plan.crashes),
+        (Fault::Pause, plan.pauses),
+        (Fault::Double, plan.doubles),
+        (Fault::CutOff, plan.partitions),
+        (Fault::Drain, plan.drains),
+        (Fault::WorkerDies, plan.worker_deaths),
+        (Fault::WorkerHangs, plan.worker_hangs),
+        (Fault::StoreOutage, plan.store_outages),
+        (Fault::SinkOutage, plan.sink_outages),
+        (Fault::Migration, plan.migrations),
+    ];
+    let mut planned = Vec::new();
+    for (fault, count) in kinds {
+        for _ in 0..count {
+            // not before there is load, and early enough to be seen to end
+            let latest = if fault == Fault::Pause { SAFETY - 10 * SECOND } else { SAFETY - 2 * SECOND };
+            planned.push(Planned { at: random.between(2 * SECOND, latest), fault });
+        }
+    }
+    planned.sort_by_key(|planned| planned.at);
+    planned
+}
+
+/// How long to wait for a victim.
+pub const AGAIN: u64 = 50 * MILLI;

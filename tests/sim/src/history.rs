@@ -1,0 +1,127 @@
+//! What the cores say they did, gathered run by run and judged as soon as a run is over.
+
+use std::collections::BTreeMap;
+
+use honeyflow_engine::core::fact::Fact;
+use honeyflow_event::Key;
+use honeyflow_invariant::{
+    Breach,
+    exclusion::{Grant, Held},
+    graph::{self, Move},
+    once::{self, Attempt},
+    verdict::{self, End},
+};
+use honeyflow_workflow::{Exclusion, State};
+
+use crate::{oracle, shapes::Shapes};
+
+#[derive(Debug)]
+struct OpenRun {
+    key: Key,
+    workflow: usize,
+    opened: u64,
+    lane: Option<String>,
+    moves: Vec<Move>,
+    concluded: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct History {
+    pub breaches: Vec<Breach>,
+    pub held: Vec<Held>,
+    pub grants: Vec<Grant>,
+    open: BTreeMap<(u64, u64), OpenRun>,
+    facts: u64,
+    pub runs_concluded: u64,
+    pub runs_finished: u64,
+    pub most_runs: usize,
+    pub most_rows: usize,
+}
+
+impl History {
+    pub fn note(&mut self, holder: u64, fact: &Fact, shapes: &Shapes) {
+        self.facts += 1;
+        match fact {
+            Fact::Opened { run, source, entity, key, workflow, .. } => {
+                let plan = &shapes.plan.workflows[*workflow];
+                let lane = match plan.exclusion {
+                    Exclusion::Key => Some(format!("{source}/{entity}/{key}")),
+                    Exclusion::Workflow => Some(format!("{source}/{entity}/{key}/{}", plan.name)),
+                    Exclusion::None => None,
+                };
+                let (opened, moves) = (self.facts, Vec::new());
+                self.open.insert(
+                    (holder, *run),
+                    OpenRun { key: key.clone(), workflow: *workflow, opened, lane, moves, concluded: false },
+                );
+            }
+            Fact::Ready { run, step } => self.moved(holder, *run, Move::Ready(*step)),
+            Fact::Given { run, step, event, newest, .. } => {
+                self.moved(holder, *run, Move::Given(*step));
+                let attempt = Attempt { run: *run, event: *event, newest: *newest };
+                self.breaches.extend(once::named_by_the_newest([&attempt]));
+            }
+            Fact::Ended { run, step } => self.moved(holder, *run, Move::Ended(*step)),
+            Fact::Concluded { run, workflow, succeeded, states } => {
+                self.runs_concluded += 1;
+                if let Some(open) = self.open.get_mut(&(holder, *run)) {
+                    open.concluded = true;
+                }
+                let ends: Vec<End> = states.iter().map(|state| end(*state)).collect();
+                let steps = oracle::steps(&shapes.workflows[*workflow].graph, &ends);
+                self.breaches.extend(verdict::verdict_is_right(*run, &steps, *succeeded));
+            }
+            Fact::Closed { run } => self.close(holder, *run, shapes),
+        }
+    }
+
+    /// The key that a fact is about, for whoever watches one.
+    pub fn key_of(&self, holder: u64, fact: &Fact) -> Option<&str> {
+        let run = match fact {
+            Fact::Opened { .. } => return None,
+            Fact::Ready { run, .. } | Fact::Given { run, .. } | Fact::Ended { run, .. } => run,
+            Fact::Concluded { run, .. } | Fact::Closed { run } => run,
+        };
+        self.open.get(&(holder, *run)).map(|open| &*open.key)
+    }
+
+    fn moved(&mut self, holder: u64, run: u64, moved: Move) {
+        if let Some(open) = self.open.get_mut(&(holder, run)) {
+            open.moves.push(moved);
+        }
+    }
+
+    fn close(&mut self, holder: u64, run: u64, shapes: &Shapes) {
+        let Some(open) = self.open.remove(&(holder, run)) else { return };
+        self.runs_finished += u64::from(open.concluded);
+        let graph = &shapes.workflows[open.workflow].graph;
+        let needs: Vec<Vec<u16>> =
+            graph.ids().map(|step| graph.needs(step).iter().map(|(need, _)| *need).collect()).collect();
+        self.breaches.extend(graph::graph_is_kept(run, &needs, &open.moves));
+        if let Some(key) = open.lane {
+            self.grants.push(Grant { holder, key, run, opened: open.opened, closed: self.facts });
+        }
+    }
+
+    /// An incarnation is gone, and its runs with it.
+    pub fn gone(&mut self, holder: u64, shapes: &Shapes) {
+        let left: Vec<u64> = self.open.range((holder, 0)..=(holder, u64::MAX)).map(|((_, run), _)| *run).collect();
+        for run in left {
+            if let Some(open) = self.open.get_mut(&(holder, run)) {
+                open.concluded = false;
+            }
+            self.close(holder, run, shapes);
+        }
+    }
+}
+
+fn end(state: State) -> End {
+    match state {
+        State::Pending | State::Ready => End::Open,
+        State::Succeeded => End::Succeeded,
+        State::Failed => End::Failed,
+        State::Skipped => End::Skipped,
+        State::Blocked => End::Blocked,
+        State::Cancelled => End::Cancelled,
+    }
+}

@@ -1,0 +1,373 @@
+//! The model database: `apply(now, request) → reply`, plain data in and out. It holds the application's rows, the outbox
+//! and everything else a store keeps, in ordered maps; each request is one transaction.
+//!
+//! It is not the product's memory backend: it also keeps what the invariants ask for, and lets transactions commit long
+//! after they took their ids. Faults are drawn by the world, not here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_hive::contract::HIVE_TIME_START_MS;
+use honeyflow_invariant::{fence::Accepted, loss::Fate};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{
+    NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled,
+    poll::{Oversized, Sweep},
+    write::{Charged, Checkpoint, Checkpointed, Parked, Pause},
+};
+
+use crate::model_hive::ModelHive;
+
+/// Where simulated time begins, in milliseconds since 1970.
+const START_MS: i64 = HIVE_TIME_START_MS + 200_000_000_000;
+
+#[derive(Clone, Debug)]
+pub struct OutboxRow {
+    pub event: Event,
+    pub ready_ms: Option<i64>,
+    pub shard: u16,
+}
+
+#[derive(Clone, Debug)]
+pub struct ParkedEntry {
+    pub run: Settled,
+    /// 0 unless the entry stands for one message or row alone.
+    pub event: EventId,
+    pub step: Name,
+    pub code: String,
+}
+
+type OfStep = (Settled, Name, u32);
+
+#[derive(Debug, Default)]
+pub struct ModelStore {
+    pub hive: ModelHive,
+    pub shards: u16,
+    pub outbox: BTreeMap<EventId, OutboxRow>,
+    next_id: EventId,
+    pub parked: Vec<ParkedEntry>,
+    failures: BTreeMap<OfStep, (u32, i64, Failure)>,
+    checkpoints: BTreeMap<OfStep, Checkpoint>,
+    /// Marks of messages that are done.
+    dedupe: BTreeSet<(Name, Arc<str>, Arc<str>)>,
+    pub paused: Vec<Pause>,
+    pub schema_version: i64,
+    pub journal: Journal,
+}
+
+/// What has happened to the store, for the invariants. `at` counts the world's events.
+#[derive(Debug, Default)]
+pub struct Journal {
+    pub at: u64,
+    pub accepted: Vec<Accepted>,
+    pub fenced: u64,
+    pub ends: BTreeMap<EventId, Vec<(Fate, u64)>>,
+    pub parks: Vec<(Settled, Name, u64)>,
+    pub charges: Vec<(Settled, Name)>,
+    pub emitted: Vec<Arc<str>>,
+    /// Every event that was ever visible.
+    pub stored: BTreeMap<EventId, Event>,
+}
+
+impl ModelStore {
+    pub fn new(shards: u16) -> ModelStore {
+        ModelStore { shards, schema_version: 1, ..ModelStore::default() }
+    }
+
+    /// Milliseconds since 1970 on the store's clock.
+    pub fn clock_ms(now_us: u64) -> i64 {
+        START_MS + i64::try_from(now_us / 1000).unwrap_or(i64::MAX / 2)
+    }
+
+    pub fn hive_ms(now_us: u64) -> u64 {
+        (Self::clock_ms(now_us) - HIVE_TIME_START_MS).cast_unsigned()
+    }
+
+    /// Taken when a transaction inserts, long before it commits.
+    pub fn take_id(&mut self) -> EventId {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub fn insert(&mut self, event: Event, ready_ms: Option<i64>) {
+        let shard = shard_of(&event.key, self.shards);
+        self.journal.ends.entry(event.id).or_default();
+        self.journal.stored.insert(event.id, event.clone());
+        self.outbox.insert(event.id, OutboxRow { event, ready_ms, shard });
+    }
+
+    pub fn apply(&mut self, now_us: u64, request: Request) -> Result<Reply, Failure> {
+        match request {
+            Request::Poll(poll) => Ok(Reply::Polled(self.poll(now_us, &poll))),
+            Request::Write(write) => {
+                if !self.hive.admits(&write.fence) {
+                    self.journal.fenced += 1;
+                    return Ok(Reply::Fenced);
+                }
+                let accepted = Accepted { lease: write.fence.lease().clone(), epoch: write.fence.epoch() };
+                self.journal.accepted.push(accepted);
+                for op in write.ops {
+                    self.perform(now_us, op);
+                }
+                Ok(Reply::Committed)
+            }
+            Request::Append { events, .. } => {
+                let ids = events.into_iter().map(|event| self.append(now_us, event)).collect();
+                Ok(Reply::Appended { ids, repeated: false })
+            }
+            Request::Recover => Ok(Reply::Recovered(self.recover(now_us))),
+            Request::Load(_) | Request::Admin(_) => {
+                Err(Failure::reject("not-modelled", "scripted steps read the model's rows themselves"))
+            }
+        }
+    }
+
+    fn append(&mut self, now_us: u64, new: NewEvent) -> EventId {
+        let id = self.take_id();
+        let store_ms = Self::clock_ms(now_us);
+        let event = Event {
+            id,
+            format: 1,
+            kind: new.kind,
+            tenant: new.tenant,
+            entity: new.entity,
+            key: new.key,
+            priority: new.priority,
+            workflow: new.workflow,
+            created_ms: store_ms,
+            dedupe: new.dedupe,
+            traceparent: new.traceparent,
+            root: new.root,
+            payload: new.payload,
+        };
+        let ready_ms = new.delay.map(|delay| store_ms + i64::try_from(delay.as_millis()).unwrap_or(0));
+        self.insert(event, ready_ms);
+        id
+    }
+
+    fn perform(&mut self, now_us: u64, op: Op) {
+        match op {
+            Op::Settle { events, runs } => {
+                for event in events {
+                    if let Some(row) = self.remove(event, Fate::Settled)
+                        && let Some(dedupe) = row.event.dedupe
+                    {
+                        self.dedupe.insert((row.event.entity, row.event.key, dedupe));
+                    }
+                }
+                for run in &runs {
+                    self.clear(run);
+                }
+            }
+            Op::Charge { run, step, index, attempts, due_in, failure } => {
+                self.journal.charges.push((run.clone(), step.clone()));
+                let due = Self::clock_ms(now_us) + i64::try_from(due_in.as_millis()).unwrap_or(0);
+                let entry = self.failures.entry((run, step, index)).or_insert((0, 0, failure.clone()));
+                if attempts > entry.0 {
+                    *entry = (attempts, due, failure);
+                }
+            }
+            Op::Park(parked) => self.park(*parked),
+            Op::ParkRow { event, failure } => {
+                if let Some(row) = self.remove(event, Fate::Parked) {
+                    let Event { tenant, entity, key, workflow, .. } = row.event;
+                    let workflow = workflow.unwrap_or_else(|| "".into());
+                    let run = Settled { tenant, entity, key, workflow };
+                    self.parked.push(ParkedEntry { run, event, step: "".into(), code: failure.code.into_owned() });
+                }
+            }
+            Op::Checkpoint(checkpoint) => self.checkpoint(now_us, *checkpoint),
+            Op::Replace { event, by } => {
+                if self.remove(event, Fate::Replaced).is_some() {
+                    for new in by {
+                        self.append(now_us, new);
+                    }
+                }
+            }
+            Op::FanOut(_) | Op::History(_) => {}
+        }
+    }
+
+    fn remove(&mut self, event: EventId, fate: Fate) -> Option<OutboxRow> {
+        let row = self.outbox.remove(&event)?;
+        let at = self.journal.at;
+        self.journal.ends.entry(event).or_default().push((fate, at));
+        Some(row)
+    }
+
+    fn clear(&mut self, run: &Settled) {
+        self.failures.retain(|(of, ..), _| of != run);
+        self.checkpoints.retain(|(of, ..), _| of != run);
+        // A parked message is data of its own: only what is read fresh is healed by a later success.
+        self.parked.retain(|entry| entry.run != *run || entry.event != 0);
+    }
+
+    fn park(&mut self, parked: Parked) {
+        let Parked { run, events, step, failure, kind, .. } = parked;
+        let event = if kind == Kind::Message { events.first().copied().unwrap_or(0) } else { 0 };
+        let same = |entry: &ParkedEntry| entry.run == run && entry.step == step && entry.event == event;
+        if !self.parked.iter().any(same) {
+            let code = failure.code.into_owned();
+            self.parked.push(ParkedEntry { run: run.clone(), event, step: step.clone(), code });
+        }
+        self.journal.parks.push((run.clone(), step, self.journal.at));
+        self.failures.retain(|(of, ..), _| *of != run);
+        self.checkpoints.retain(|(of, ..), _| *of != run);
+        for event in events {
+            self.remove(event, Fate::Parked);
+        }
+    }
+
+    /// The first outcome stays; only a wait that has begun is followed by its end.
+    fn checkpoint(&mut self, now_us: u64, checkpoint: Checkpoint) {
+        let of = (checkpoint.run.clone(), checkpoint.step.clone(), checkpoint.index);
+        let waits = |outcome: &Checkpointed| matches!(outcome, Checkpointed::Until(_));
+        if let Some(stored) = self.checkpoints.get(&of)
+            && !(waits(&stored.outcome) && !waits(&checkpoint.outcome))
+        {
+            return;
+        }
+        for new in &checkpoint.emit {
+            self.journal.emitted.extend(new.dedupe.clone());
+            self.append(now_us, new.clone());
+        }
+        self.checkpoints.insert(of, Checkpoint { emit: Vec::new(), ..checkpoint });
+    }
+
+    /// Checkpoints of a key: step and the rows they cover.
+    pub fn journaled(&self, key: &str) -> Vec<(Name, Vec<EventId>)> {
+        let of_key = self.checkpoints.iter().filter(|((run, ..), _)| &*run.key == key);
+        of_key.map(|((_, step, _), checkpoint)| (step.clone(), checkpoint.covers.clone())).collect()
+    }
+
+    fn recover(&self, now_us: u64) -> Recovered {
+        let store_ms = Self::clock_ms(now_us);
+        let failures = self.failures.iter().map(|((run, step, index), (attempts, due, failure))| Charged {
+            run: run.clone(),
+            step: step.clone(),
+            index: *index,
+            attempts: *attempts,
+            due_in: Duration::from_millis((due - store_ms).max(0).cast_unsigned()),
+            failure: failure.clone(),
+        });
+        let mut checkpoints: Vec<Checkpoint> = self.checkpoints.values().cloned().collect();
+        checkpoints.sort_by(|a, b| (&a.run, a.phase, a.stamp).cmp(&(&b.run, b.phase, b.stamp)));
+        Recovered { failures: failures.collect(), checkpoints, paused: self.paused.clone(), store_ms }
+    }
+
+    fn poll(&mut self, now_us: u64, poll: &Poll) -> Polled {
+        let store_ms = Self::clock_ms(now_us);
+        let mut polled = Polled { store_ms, schema_version: self.schema_version, ..Polled::default() };
+        let mut repeats = Vec::new();
+        match &poll.sweep {
+            Some(sweep) => self.sweep(poll, sweep, &mut polled, &mut repeats),
+            None => {
+                polled.looked_to = poll.levels.map(|level| level.after);
+                for priority in 0..PRIORITY_LEVELS {
+                    self.level(poll, priority, &mut polled, &mut repeats);
+                }
+                self.newest(poll, &mut polled, &mut repeats);
+            }
+        }
+        let delayed = self.outbox.values().filter(|row| row.shard == poll.shard).filter_map(|row| row.ready_ms);
+        polled.next_due_ms = delayed.filter(|at| *at > store_ms).min().map(|at| (at - store_ms).cast_unsigned());
+        for event in repeats {
+            self.remove(event, Fate::Settled);
+        }
+        polled
+    }
+
+    fn level(&self, poll: &Poll, priority: usize, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+        let level = poll.levels[priority];
+        let mut room = level.room;
+        let of_level = |row: &&OutboxRow| row.shard == poll.shard && usize::from(row.event.priority) == priority;
+        let due = |row: &&OutboxRow| row.ready_ms.is_some_and(|at| at <= polled.store_ms);
+        let mut found: Vec<&OutboxRow> =
+            self.outbox.values().filter(of_level).filter(due).take(room as usize).collect();
+        room -= u32::try_from(found.len()).unwrap_or(room);
+        for row in self.outbox.range(level.after + 1..).map(|(_, row)| row).filter(of_level) {
+            if room == 0 {
+                break;
+            }
+            if row.ready_ms.is_some() {
+                continue;
+            }
+            polled.looked_to[priority] = row.event.id;
+            if !passes_over(poll, &row.event) {
+                room -= 1;
+                found.push(row);
+            }
+        }
+        found.sort_by_key(|row| row.event.id);
+        for row in found {
+            self.read(poll, row, polled, repeats);
+        }
+    }
+
+    fn newest(&self, poll: &Poll, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+        let there: BTreeSet<EventId> = polled.events.iter().map(|event| event.id).collect();
+        let fresh = |row: &&OutboxRow| {
+            let after = poll.levels[usize::from(row.event.priority).min(9)].after;
+            row.shard == poll.shard
+                && row.ready_ms.is_none()
+                && row.event.id > after
+                && !there.contains(&row.event.id)
+                && !passes_over(poll, &row.event)
+        };
+        let mut found: Vec<&OutboxRow> = self.outbox.values().rev().filter(fresh).take(poll.newest as usize).collect();
+        found.reverse();
+        let before = polled.events.len();
+        for row in found {
+            self.read(poll, row, polled, repeats);
+        }
+        polled.newest = polled.events.len() - before;
+    }
+
+    fn sweep(&self, poll: &Poll, sweep: &Sweep, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+        let wanted = |row: &&OutboxRow| {
+            row.shard == poll.shard
+                && row.ready_ms.is_none_or(|at| at <= polled.store_ms)
+                && sweep.known.binary_search(&row.event.id).is_err()
+                && !passes_over(poll, &row.event)
+        };
+        let range = self.outbox.range(sweep.from..=sweep.to.max(sweep.from)).map(|(_, row)| row);
+        let found: Vec<&OutboxRow> = range.filter(wanted).take(sweep.room as usize).collect();
+        for row in found {
+            self.read(poll, row, polled, repeats);
+        }
+    }
+
+    fn read(&self, poll: &Poll, row: &OutboxRow, polled: &mut Polled, repeats: &mut Vec<EventId>) {
+        let event = &row.event;
+        if let Some(dedupe) = &event.dedupe
+            && self.dedupe.contains(&(event.entity.clone(), event.key.clone(), dedupe.clone()))
+        {
+            repeats.push(event.id);
+            return;
+        }
+        let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
+        if bytes > poll.payload_bytes_max {
+            let oversized = Oversized { id: event.id, bytes };
+            if !polled.oversized.contains(&oversized) {
+                polled.oversized.push(oversized);
+            }
+            return;
+        }
+        polled.events.push(event.clone());
+    }
+}
+
+fn passes_over(poll: &Poll, event: &Event) -> bool {
+    poll.passed_over.iter().any(|passed| passed.entity == event.entity && passed.workflow == event.workflow)
+}
+
+pub fn shard_of(key: &str, shards: u16) -> u16 {
+    let hash = key
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    u16::try_from((hash >> 17) % u64::from(shards.max(1))).unwrap_or(0)
+}

@@ -1,0 +1,105 @@
+//! One incarnation: the shipped member and core, and workers that come and go. It has a clock of its own.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use honeyflow_engine::core::{Core, WorkerId, plan::Plan};
+use honeyflow_hive::{Member, NodeId, member};
+use honeyflow_runtime::Moment;
+
+use crate::options::Options;
+
+pub struct Incarnation {
+    /// Counts all incarnations of all nodes.
+    pub number: u64,
+    /// Which machine.
+    pub node: usize,
+    /// By source: each database has its own hive.
+    pub members: Vec<Member>,
+    pub core: Core,
+    pub life: Life,
+    /// Nothing is heard or sent until then.
+    pub paused_until: u64,
+    /// It is suspended for so long right before its next fenced write goes out.
+    pub pauses_before_write: Option<u64>,
+    /// The database cannot be reached until then; targets can.
+    pub cut_off_until: u64,
+    pub tick_at: u64,
+    pub workers: BTreeMap<WorkerId, Worker>,
+    pub next_worker: WorkerId,
+    drift: i64,
+    began_at: u64,
+    pub leases: usize,
+    pub left: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    Running,
+    Draining,
+    Dead,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Worker {
+    /// The next batch it gets is never answered.
+    pub hangs: bool,
+}
+
+impl Incarnation {
+    pub fn new(options: &Options, plan: Arc<Plan>, node: usize, number: u64, now: u64) -> Incarnation {
+        let member = |source: usize| {
+            let place = u128::from(number) * 16 + u128::try_from(source).unwrap_or(0);
+            let id = NodeId(uuid::Uuid::from_u128((u128::from(options.seed) << 64) | place));
+            let mut config = member::Config::new(id, format!("node-{node}").into(), "{}".to_owned());
+            config.time_to_live = Duration::from_millis(options.ttl_ms);
+            config.heartbeat = config.time_to_live / 3;
+            Member::new(config)
+        };
+        let members = (0..plan.sources.len()).map(member).collect();
+        let mut core = Core::new(plan, options.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        core.note_facts();
+        Incarnation {
+            number,
+            node,
+            members,
+            core,
+            life: Life::Running,
+            paused_until: 0,
+            pauses_before_write: None,
+            cut_off_until: 0,
+            tick_at: u64::MAX,
+            workers: BTreeMap::new(),
+            next_worker: 0,
+            drift: options.drift[node],
+            began_at: now,
+            leases: 0,
+            left: 0,
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.life != Life::Dead
+    }
+
+    /// The world's time on this node's clock.
+    pub fn local(&self, now: u64) -> Moment {
+        let passed = i128::from(now.saturating_sub(self.began_at));
+        let local = passed + passed * i128::from(self.drift) / 1000 + 1_000_000;
+        Moment(u64::try_from(local).unwrap_or(0))
+    }
+
+    /// The first moment of the world at which this node's clock shows at least that.
+    pub fn world(&self, local: Moment) -> u64 {
+        if local == Moment::FAR {
+            return u64::MAX;
+        }
+        let passed = i128::from(local.0) - 1_000_000;
+        let world = passed * 1000 / i128::from(1000 + self.drift) + i128::from(self.began_at) + 1;
+        u64::try_from(world.max(0)).unwrap_or(u64::MAX)
+    }
+
+    pub fn wake_at(&self) -> u64 {
+        let members = self.members.iter().map(Member::wake_at).min().unwrap_or(Moment::FAR);
+        self.world(self.core.wake_at().min(members))
+    }
+}

@@ -1,0 +1,279 @@
+//! The workflows of a seed: a fixed few, and drawn graphs. What the cores get is compiled by the product's own reader.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use honeyflow_engine::core::plan::{EntityPlan, Plan, SourcePlan, WorkflowPlan};
+use honeyflow_event::Name;
+use honeyflow_workflow::{
+    Catalogue, Checkpoint, Graph, Kind, Role, Setting, SettingValue, StepId, compile, definition::read,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{options::Options, random::Random};
+
+pub const PAYLOAD_MAX: u64 = 150;
+const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
+const KINDS: &[&str] = &["expression", "load", "work", "call", "index", "sleep", "emit"];
+
+/// A workflow with what the world must know of it.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub entity: Name,
+    pub graph: Arc<Graph>,
+    /// The value it was read from, for the printout.
+    pub value: Value,
+    /// By step: the sink it writes.
+    pub sinks: BTreeMap<StepId, usize>,
+    /// Its documents may come from a load before the last one.
+    pub resumes: bool,
+    /// Where this one fails, time decides what becomes of the run.
+    pub undecided: Option<StepId>,
+}
+
+#[derive(Debug)]
+pub struct Shapes {
+    pub plan: Arc<Plan>,
+    pub workflows: Vec<Shape>,
+    pub sinks: Vec<Name>,
+}
+
+fn catalogue(batch_max: u32) -> Catalogue {
+    let kind = |name, role, checkpoint, settings| Kind {
+        name,
+        settings,
+        role,
+        checkpoint,
+        batch_max,
+        timeout: Duration::from_secs(2),
+    };
+    Catalogue::new(vec![
+        kind("load", Role::Load, Checkpoint::Never, &[]),
+        kind("work", Role::Work, Checkpoint::Never, &[]),
+        kind("call", Role::Work, Checkpoint::Always, &[]),
+        kind("index", Role::Sink, Checkpoint::Never, &[]),
+        kind("sleep", Role::Sleep, Checkpoint::Always, FOR),
+        kind("emit", Role::Emit, Checkpoint::Always, &[]),
+    ])
+}
+
+pub fn draw(options: &Options) -> Shapes {
+    let mut random = Random::new(options.seed ^ 0x5EED_0001);
+    let r = &mut random;
+    let catalogue = catalogue(options.batch_max);
+    let tries = r.between(1, 3);
+    let mut drawn: Vec<(&str, &str, Value)> = vec![("book_a", "book", plain(tries))];
+    if r.one_in(2) {
+        let mut value = called(tries);
+        if r.one_in(4) {
+            value["exclusion"] = "workflow".into();
+        }
+        drawn.push(("book_b", "book", value));
+    }
+    let special = match r.below(8) {
+        0 => diamond(tries),
+        1 => optional(tries),
+        2 => for_each(r, tries),
+        3 => conditional(tries),
+        4 => sleepy(options, tries),
+        5 => emitter(tries),
+        6 => stopper(tries),
+        _ => loop {
+            let value = random_graph(r, tries);
+            let readable = read("tag_x", &value, &catalogue).ok();
+            if readable.is_some_and(|definition| compile(&definition, 1, &catalogue).is_ok()) {
+                break value;
+            }
+        },
+    };
+    drawn.push(("tag_x", "tag", special));
+    drawn.push(("msg_w", "msg", message(tries)));
+    drawn.push(("note_w", "note", message(tries)));
+    assemble(options, &catalogue, drawn)
+}
+
+fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Value)>) -> Shapes {
+    let mut workflows = Vec::new();
+    let mut plans = Vec::new();
+    let mut targets: Vec<Name> = vec!["database".into(), "somewhere".into()];
+    let mut sinks: Vec<Name> = Vec::new();
+    for (name, entity, value) in drawn {
+        let definition = read(name, &value, catalogue).unwrap_or_else(|problems| panic!("{problems:#?}\n{value:#}"));
+        let graph = compile(&definition, 1, catalogue).unwrap_or_else(|problems| panic!("{problems:#?}\n{value:#}"));
+        let graph = Arc::new(graph);
+        let mut of_step = BTreeMap::new();
+        let (mut kinds, mut aims) = (Vec::new(), Vec::new());
+        for (step, compiled) in (0_u16..).zip(&graph.steps) {
+            let kind = KINDS.iter().position(|kind| **kind == *compiled.kind).unwrap_or(0);
+            kinds.push(u16::try_from(kind).unwrap_or(0));
+            aims.push(match compiled.role {
+                Role::Load => 0,
+                Role::Sink => {
+                    of_step.insert(step, sinks.len());
+                    let sink: Name = format!("{name}.{}", compiled.name).into();
+                    sinks.push(sink.clone());
+                    targets.push(sink);
+                    u16::try_from(targets.len() - 1).unwrap_or(0)
+                }
+                _ => 1,
+            });
+        }
+        plans.push(Arc::new(WorkflowPlan {
+            name: name.into(),
+            graph: graph.clone(),
+            priority: None,
+            exclusion: graph.definition.exclusion,
+            order: graph.definition.order,
+            kinds,
+            targets: aims,
+        }));
+        let resumes = graph.steps.iter().any(|step| step.checkpoint == Checkpoint::Always);
+        let undecided = graph.step("risky");
+        workflows.push(Shape { entity: entity.into(), graph, value, sinks: of_step, resumes, undecided });
+    }
+    let sources = (0..options.shards).map(|shard| source(shard, &workflows)).collect();
+    let kinds = KINDS.iter().map(|kind| Name::from(*kind)).collect();
+    let plan = Plan { sources, workflows: plans, kinds, targets, limits: options.limits.clone() };
+    Shapes { plan: Arc::new(plan), workflows, sinks }
+}
+
+fn source(shard: u16, workflows: &[Shape]) -> SourcePlan {
+    let mut entities = BTreeMap::new();
+    for (number, shape) in workflows.iter().enumerate() {
+        entities.entry(shape.entity.clone()).or_insert_with(Vec::new).push(number);
+    }
+    let planned = (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, workflows }));
+    SourcePlan {
+        name: format!("shop{shard}").into(),
+        lease: format!("shard/shop/{shard}").into(),
+        shard,
+        payload_bytes_max: PAYLOAD_MAX,
+        entities: planned.collect(),
+    }
+}
+
+fn plain(tries: u64) -> Value {
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "store": { "use": "index", "needs": ["load"], "tries": tries },
+    }})
+}
+
+fn called(tries: u64) -> Value {
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "make": { "use": "call", "needs": ["load"], "tries": tries },
+        "store": { "use": "index", "needs": ["make"], "tries": tries },
+    }})
+}
+
+fn diamond(tries: u64) -> Value {
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "left": { "use": "work", "needs": ["load"], "tries": tries },
+        "right": { "use": "call", "needs": ["load"], "tries": tries },
+        "store": { "use": "index", "needs": ["load", "left", "right"], "tries": tries },
+    }})
+}
+
+fn optional(tries: u64) -> Value {
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "extra": { "use": "work", "needs": ["load"], "optional": true, "tries": tries },
+        "store": { "use": "index", "needs": ["load", "extra"], "tries": tries },
+    }})
+}
+
+fn for_each(r: &mut Random, tries: u64) -> Value {
+    let kind = *r.pick(&["work", "call"]);
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "each": { "use": kind, "needs": ["load"], "for-each": ".list", "parallel": r.between(1, 3), "tries": tries },
+        "store": { "use": "index", "needs": ["load", "each"], "tries": tries },
+    }})
+}
+
+fn conditional(tries: u64) -> Value {
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "maybe": { "use": "work", "needs": ["load"], "when": ".n != 2", "tries": tries },
+        "store": { "use": "index", "needs": ["load"], "when": ".n != 1", "tries": tries },
+        "after": { "use": "index", "needs": ["load", "maybe"], "trigger": "none-failed", "tries": tries },
+    }})
+}
+
+/// Where rows cannot merge or few may run, only briefly: nobody would live to see the end.
+fn sleepy(options: &Options, tries: u64) -> Value {
+    let long = options.limits.rows_per_key_max > 1 && options.limits.runs_max >= 200;
+    let wait = if long { "1500ms" } else { "200ms" };
+    json!({ "exclusion": "key", "step": {
+        "load": { "use": "load", "tries": tries },
+        "wait": { "use": "sleep", "needs": ["load"], "for": wait },
+        "store": { "use": "index", "needs": ["load", "wait"], "tries": tries },
+    }})
+}
+
+fn emitter(tries: u64) -> Value {
+    let events = "[{entity: \"note\", key: \"n\\(.k)-\\(.c)\", payload: {c: .c}}]";
+    json!({ "step": {
+        "load": { "use": "load", "tries": tries },
+        "tell": { "use": "emit", "needs": ["load"], "input": events },
+        "store": { "use": "index", "needs": ["load", "tell"], "tries": tries },
+    }})
+}
+
+/// A failure stops what has not begun: whether `mend` has, and forgives it, is a matter of time.
+fn stopper(tries: u64) -> Value {
+    json!({ "on-failure": "stop", "step": {
+        "load": { "use": "load", "tries": tries },
+        "risky": { "use": "work", "needs": ["load"], "tries": tries },
+        "slow": { "use": "work", "needs": ["load"], "tries": tries },
+        "mend": { "use": "work", "needs": [{ "step": "risky", "on": "failure" }, "slow"], "forgives": true },
+        "store": { "use": "index", "needs": ["load"], "tries": tries },
+    }})
+}
+
+fn message(tries: u64) -> Value {
+    json!({ "step": {
+        "make": { "use": "work", "tries": tries },
+        "store": { "use": "index", "needs": ["make"], "tries": tries },
+    }})
+}
+
+/// Up to 12 steps below one load. A sink's first need is the load, so that its document is known.
+fn random_graph(r: &mut Random, tries: u64) -> Value {
+    let count = r.between(3, 12);
+    let mut steps = Map::new();
+    steps.insert("s00".to_owned(), json!({ "use": "load", "tries": tries }));
+    let mut inner = vec!["s00".to_owned()];
+    for number in 1..count {
+        let name = format!("s{number:02}");
+        let sink = number + 1 == count || r.one_in(4);
+        let mut needs: Vec<Value> = Vec::new();
+        if sink {
+            needs.push("s00".into());
+        }
+        for _ in 0..r.between(1, 3) {
+            let need = r.pick(&inner).clone();
+            let named = |other: &Value| other.as_str().or(other["step"].as_str()) == Some(need.as_str());
+            if needs.iter().any(named) {
+                continue;
+            }
+            let on = *r.pick(&["success", "success", "success", "done", "failure"]);
+            needs.push(if on == "success" { need.into() } else { json!({ "step": need, "on": on }) });
+        }
+        let trigger = *r.pick(&["all-success", "all-success", "none-failed", "one-success", "all-done", "one-failed"]);
+        let kind = if sink { "index" } else { *r.pick(&["work", "work", "call"]) };
+        let mut step = json!({ "use": kind, "needs": needs, "trigger": trigger, "tries": tries });
+        if r.one_in(5) {
+            step["optional"] = true.into();
+        }
+        if r.one_in(5) {
+            step["forgives"] = true.into();
+        }
+        if !sink {
+            inner.push(name.clone());
+        }
+        steps.insert(name, step);
+    }
+    json!({ "step": steps })
+}

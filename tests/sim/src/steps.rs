@@ -1,0 +1,126 @@
+//! Scripted steps: what a worker does with a batch at the moment at which it executes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use honeyflow_event::{Document, Key, Kind, Stamp};
+use honeyflow_runtime::Failure;
+use honeyflow_step::{Batch, Item, Outcome};
+use honeyflow_workflow::{Role, StepId};
+use serde_json::{Value, json};
+
+use crate::{
+    model_sink::ModelSink,
+    options::Options,
+    random::Random,
+    shapes::Shapes,
+    workload::{Application, Poison, Row, message_of},
+};
+
+/// What a load of this stamp saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub change: u64,
+    pub poison: Option<Poison>,
+    pub missing: bool,
+}
+
+/// What the workers of all nodes touch.
+pub struct Surroundings<'a> {
+    pub options: &'a Options,
+    pub shapes: &'a Shapes,
+    pub application: &'a Application,
+    pub sinks: &'a mut [ModelSink],
+    pub loads: &'a mut BTreeMap<(Key, Stamp), Seen>,
+    pub random: &'a mut Random,
+    /// Transient failures happen.
+    pub faulty: bool,
+    /// (microseconds, place in the history)
+    pub now: (u64, u64),
+}
+
+/// The batch's outcomes, or the worker died on it.
+pub enum Executed {
+    Outcomes(Vec<Outcome>),
+    Died,
+}
+
+impl Surroundings<'_> {
+    pub fn execute(&mut self, workflow: usize, step: StepId, batch: &Batch) -> Executed {
+        let role = self.shapes.workflows[workflow].graph[step].role;
+        let faults = &self.options.steps;
+        if self.faulty && self.random.per_mille(faults.retry_after) {
+            let after = std::time::Duration::from_millis(self.random.between(50, 1500));
+            let failure = Failure::retry_after(after, "too-many", "come back later");
+            return Executed::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
+        }
+        let mut outcomes = Vec::with_capacity(batch.items.len());
+        for item in &batch.items {
+            match self.one(workflow, step, role, item) {
+                Some(outcome) => outcomes.push(outcome),
+                None => return Executed::Died,
+            }
+        }
+        Executed::Outcomes(outcomes)
+    }
+
+    /// None: the worker died.
+    fn one(&mut self, workflow: usize, step: StepId, role: Role, item: &Item) -> Option<Outcome> {
+        if self.faulty && self.random.per_mille(self.options.steps.retry_items) {
+            return Some(Outcome::Failed(Failure::retry("down", "the target does not answer")));
+        }
+        let loaded = (role == Role::Load).then(|| self.load(item));
+        let poison = match item.event.kind {
+            Kind::Message => message_of(item.event.payload.as_deref()).1,
+            _ => self.loads.get(&(item.key.clone(), item.stamp)).and_then(|seen| seen.poison),
+        };
+        if let Some(poison) = poison.filter(|poison| (poison.workflow, poison.step) == (workflow, step)) {
+            if poison.kills {
+                return None;
+            }
+            return Some(Outcome::Failed(Failure::reject("poison", "this one is bad")));
+        }
+        Some(match role {
+            Role::Load => Outcome::Done(loaded.flatten()),
+            Role::Sink => self.write(workflow, step, item),
+            _ => Outcome::Done(carry(item)),
+        })
+    }
+
+    fn load(&mut self, item: &Item) -> Document {
+        let place = (item.entity.clone(), item.key.clone());
+        let row = self.application.rows.get(&place).copied();
+        let row = row.unwrap_or(Row { change: 0, alive: false, poison: None });
+        let seen = Seen { change: row.change, poison: row.poison.filter(|_| row.alive), missing: !row.alive };
+        self.loads.insert((item.key.clone(), item.stamp), seen);
+        row.document(self.options.seed, &item.key)
+    }
+
+    fn write(&mut self, workflow: usize, step: StepId, item: &Item) -> Outcome {
+        let sink = &mut self.sinks[self.shapes.workflows[workflow].sinks[&step]];
+        if self.now.0 < sink.down_until {
+            return Outcome::Failed(Failure::retry("down", "the sink is away"));
+        }
+        let written = sink.write(&item.key, item.stamp, &item.input, self.now);
+        if self.faulty && self.random.per_mille(self.options.steps.unknown) {
+            return Outcome::Failed(Failure::retry("unknown", "the answer was lost"));
+        }
+        match written {
+            Ok(()) => Outcome::Done(None),
+            Err(stored) => Outcome::Stale { stored },
+        }
+    }
+}
+
+/// Work passes on what it got: the row's document, a message's payload, an element of a list.
+fn carry(item: &Item) -> Document {
+    let input = item.input.as_deref()?;
+    if input.get("c").is_some() || !input.is_object() {
+        return item.input.clone();
+    }
+    if let Some(payload) = input.get("payload").filter(|payload| payload.is_object()) {
+        return Some(Arc::new(json!({ "c": payload["c"] })));
+    }
+    let needs = input.as_object().into_iter().flat_map(|needs| needs.values());
+    let found = needs.filter(|need| need.get("c").is_some()).max_by_key(|need| need["c"].as_u64());
+    Some(Arc::new(found.cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()))))
+}
