@@ -12,6 +12,7 @@ pub mod capture;
 pub mod catalogue;
 mod connection;
 mod lane;
+mod large;
 mod load;
 mod outcome;
 mod poll;

@@ -19,6 +19,8 @@ use crate::{outcome, rewrite, rewrite::Batch, value};
 
 /// Virtual machine steps between two looks at the clock.
 const STEPS_PER_LOOK: i32 = 2_000;
+/// Of the texts and blobs of one row.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
 /// What a statement was found to have.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -264,8 +266,16 @@ impl Shape {
 
     fn document(&self, row: &Row<'_>) -> rusqlite::Result<Loaded> {
         let mut document = Map::new();
+        let mut bytes = 0;
         for (n, field) in self.fields.iter().enumerate() {
             let sql = row.get_ref(n)?;
+            // Before it is copied: a row may hold far more than anyone would search.
+            bytes += value::bytes(sql);
+            if bytes > DOCUMENT_BYTES_MAX {
+                let why =
+                    format!("column `{}`: the document would have more than {DOCUMENT_BYTES_MAX} bytes", field.name);
+                return Ok(Loaded::Rejected(Failure::reject("output-too-large", why)));
+            }
             let json = if field.is_json { value::parse_json(sql) } else { value::to_json(sql) };
             match json {
                 Ok(json) => _ = document.insert(field.name.clone(), json),

@@ -21,6 +21,14 @@ pub(crate) fn to_json(value: ValueRef<'_>) -> Result<Value, Unfit> {
     })
 }
 
+/// What it takes in memory beyond a number.
+pub(crate) fn bytes(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => 0,
+    }
+}
+
 /// A column that holds JSON text.
 pub(crate) fn parse_json(value: ValueRef<'_>) -> Result<Value, Unfit> {
     match value {

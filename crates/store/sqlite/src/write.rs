@@ -11,7 +11,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::{
     append::{self, DEDUPE_MS},
-    outcome, row, schema,
+    large, outcome, row, schema,
 };
 
 /// `pages` are the containers found for each `FanOut`, in the order of the operations.
@@ -56,7 +56,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
                 ])?;
             }
             Op::Park(parked) => park(connection, parked, now_ms)?,
-            Op::ParkRow { event, failure } => park_row(connection, *event, failure, now_ms)?,
+            Op::ParkRow { event, failure } => large::park_row(connection, *event, failure, now_ms)?,
             Op::Checkpoint(checkpoint) => put_checkpoint(connection, checkpoint, now_ms)?,
             Op::Replace { event, by } => {
                 if delete_event(connection, *event)? {
@@ -196,20 +196,6 @@ fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Resu
     for event in &parked.events {
         delete_event(connection, *event)?;
     }
-    Ok(())
-}
-
-/// Moved inside the database: the payload never comes through the node.
-fn park_row(connection: &Connection, event: EventId, failure: &Failure, now_ms: i64) -> rusqlite::Result<()> {
-    cached(
-        connection,
-        "insert or replace into honeyflow_parked(tenant, entity, entity_key, workflow, event, format, kind, priority,
-           attempts, class, code, message, payload, parked_at)
-         select tenant, entity, entity_key, ifnull(workflow, ''), id, format, kind, priority, 0, ?2, ?3, ?4, payload, ?5
-         from honeyflow_outbox where id = ?1",
-    )?
-    .execute(params![event, class_name(failure.class), failure.code, failure.message, now_ms])?;
-    delete_event(connection, event)?;
     Ok(())
 }
 

@@ -78,8 +78,8 @@ create table honeyflow_parked (
   class      text not null,
   code       text not null,
   message    text not null,
-  payload    text,
-  parked_at  integer not null
+  parked_at  integer not null,
+  payload    text
 );
 create unique index honeyflow_parked_item
   on honeyflow_parked (tenant, entity, entity_key, workflow, phase, step, instance, event);

@@ -35,6 +35,20 @@ async fn ob_24_documents_are_answered_in_the_order_of_the_keys() {
     assert!(load(&store, &statement, &[]).await.unwrap().is_empty());
 }
 
+/// WF-14
+#[tokio::test]
+async fn f35_a_document_of_more_than_a_mebibyte_rejects_that_key_alone() {
+    let (_shop, store) = Shop::new(
+        "create table book(id integer primary key, title text, cover blob);
+         insert into book values (1, 'small', null), (2, hex(zeroblob(300000)), zeroblob(500000)), (3, null, zeroblob(1048576));",
+    )
+    .await;
+    let statement = document("select id, title, cover from book where id in $keys");
+    let loaded = load(&store, &statement, &["1", "2", "3"]).await.unwrap();
+    let codes: Vec<_> = loaded.iter().map(|loaded| outcome(loaded).err()).collect();
+    assert_eq!(codes, [None, Some("output-too-large"), None]);
+}
+
 #[tokio::test]
 async fn ob_24_what_json_cannot_hold_rejects_that_key_alone() {
     let (_shop, store) = Shop::new(BOOKS).await;
