@@ -324,7 +324,8 @@ impl Gates {
             }
         }
         for (breaker, name) in self.targets.iter().zip(&plan.targets) {
-            if let State::Closed { .. } | State::Probing { .. } = breaker.state {
+            // Half open it lets some pass, perhaps all there are: that is no reason to wait.
+            if !breaker.passes(now) {
                 let detail = breaker.last_failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
                 closed.push(Closed { name: name.clone(), reason: "breaker", detail });
             }

@@ -296,10 +296,12 @@ impl Core {
     /// The step has failed for good.
     pub(crate) fn fail(&mut self, waiting: Waiting, failure: Failure) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
-        let attempt = run.attempt;
+        // The step's own: the run's attempts count every step.
+        let extra = run.extra(waiting.step, waiting.index);
+        let tries = (extra.charges + extra.retries + extra.deaths).max(1);
         let failed = &mut run.extras.get_or_insert_default().failed;
         if failed.len() < 10 {
-            failed.push((waiting.step, waiting.index, attempt, failure));
+            failed.push((waiting.step, waiting.index, tries, failure));
         }
         self.finish(waiting, End::Failed, None);
     }
