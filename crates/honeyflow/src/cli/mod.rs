@@ -227,6 +227,10 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// Failures whose cure is to change the file.
+const WRONG_CONFIGURATION: &[&str] =
+    &["does-not-fit", "bad-workflow", "bad-step", "not-built", "unresolved", "unknown-url", "bad-url"];
+
 fn tell(fault: Fault, output: Output) -> ExitCode {
     let (error, reset) = if output.colours_err() { ("\x1b[1;31merror", "\x1b[0m") } else { ("error", "") };
     match fault {
@@ -244,7 +248,7 @@ fn tell(fault: Fault, output: Output) -> ExitCode {
         Fault::Failed(failure) => {
             eprint!("{error}[{}]:{reset} ", failure.code);
             output.note(&config::secret::redact(&failure.message));
-            ExitCode::from(1)
+            ExitCode::from(if WRONG_CONFIGURATION.contains(&&*failure.code) { 2 } else { 1 })
         }
     }
 }

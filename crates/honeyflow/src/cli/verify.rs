@@ -9,7 +9,7 @@ use crate::{
         alone::Worker,
         plan,
         source::OpenSource,
-        verify::{Verification, Verified},
+        verify::{self, Verification, Verified},
     },
     registry,
 };
@@ -59,6 +59,10 @@ async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource
         for graph in graphs.iter().filter(|graph| graph.on.iter().any(|on| on.entity == *name)) {
             let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
             let Some(sink) = into.and_then(|into| config.sink(into)) else { continue };
+            if !verify::is_possible(graph) {
+                eprintln!("workflow {} makes its documents of events, not of rows: nothing to compare", graph.name);
+                continue;
+            }
             let Some(index) = registry::reading_sink(sink, &config.node)? else {
                 eprintln!("the index of {} is not there yet", sink.name);
                 continue;

@@ -38,17 +38,7 @@ impl DataFolder {
             .open(folder.join("lock"))
             .map_err(|error| cannot("open the lock in", &error))?;
         if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            let holder = running(folder).map_or_else(
-                || "another process".to_owned(),
-                |node| format!("node {} (process {})", node.incarnation, node.pid),
-            );
-            return Err(Failure::fatal(
-                "another-node",
-                format!(
-                    "{} is in use by {holder}: stop it first, or give this node a data folder of its own",
-                    folder.display()
-                ),
-            ));
+            return Err(another_node(folder));
         }
         let running = Running { incarnation: incarnation.to_string(), pid: std::process::id(), address: None };
         let data = DataFolder { folder: folder.to_owned(), running, _lock: lock };
@@ -65,6 +55,21 @@ impl DataFolder {
         File::create(&fresh)?.write_all(text.as_bytes())?;
         fs::rename(fresh, path)
     }
+}
+
+/// Refused by name, before anything that would only say that something is in use.
+pub fn refuse_if_in_use(folder: &Path) -> Result<(), Failure> {
+    if is_in_use(folder) { Err(another_node(folder)) } else { Ok(()) }
+}
+
+fn another_node(folder: &Path) -> Failure {
+    let holder = running(folder).map_or_else(
+        || "another process".to_owned(),
+        |node| format!("node {} (process {})", node.incarnation, node.pid),
+    );
+    let folder = folder.display();
+    let message = format!("{folder} is in use by {holder}: stop it first, or give this node a data folder of its own");
+    Failure::fatal("another-node", message)
 }
 
 /// What `node.json` says; it may be of a node that has gone.

@@ -11,7 +11,7 @@ use honeyflow_store::{Admin, AdminReply};
 use honeyflow_store_sqlite::capture;
 use honeyflow_workflow::Graph;
 
-use super::{reindex::ask, source::OpenSource, verify::Verification};
+use super::{reindex::ask, source::OpenSource, verify, verify::Verification};
 use crate::registry::Bound;
 
 /// A pause is heeded, and a dropped trigger found, within twice this time.
@@ -51,20 +51,33 @@ impl Watch {
             }
         }
         self.cancel(source).await?;
+        self.put_triggers_back(source).await?;
+        self.compare_what_is_owed(source).await
+    }
+
+    async fn put_triggers_back(&self, source: &OpenSource) -> Result<(), Failure> {
         let drift = source.database.drift(source.capture()).await?;
         if drift.drifts.is_empty() {
             return Ok(());
         }
-        let tables: Vec<String> = drift.tables().into_iter().map(str::to_owned).collect();
+        let tables = drift.tables();
         tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed our triggers: installing them again");
+        source.database.owe_comparison(tables).await?;
         let wanted = source.capture();
         source.database.store.write_with(move |connection| capture::reinstall(connection, &wanted)).await?;
-        // What changed while nothing was captured is not known: the documents tell, those without a row too.
-        for bound in &source.bound {
-            let touched = |table: &str| tables.iter().any(|drifted| drifted.eq_ignore_ascii_case(table));
-            if touched(&bound.entity.table) || bound.entity.edges.iter().any(|edge| touched(&edge.table)) {
-                self.verify(source, bound).await?;
+        Ok(())
+    }
+
+    /// What changed while nothing was captured is not known: the documents tell, those without a row too.
+    async fn compare_what_is_owed(&self, source: &OpenSource) -> Result<(), Failure> {
+        for table in source.database.owed_comparisons().await? {
+            let touched = |other: &str| other.eq_ignore_ascii_case(&table);
+            for bound in &source.bound {
+                if touched(&bound.entity.table) || bound.entity.edges.iter().any(|edge| touched(&edge.table)) {
+                    self.verify(source, bound).await?;
+                }
             }
+            source.database.comparison_done(&table).await?;
         }
         Ok(())
     }
@@ -85,7 +98,8 @@ impl Watch {
 
     async fn verify(&self, source: &OpenSource, bound: &Bound) -> Result<(), Failure> {
         let entity = &bound.entity.name;
-        for graph in self.graphs.iter().filter(|graph| graph.on.iter().any(|on| on.entity == *entity)) {
+        let fed = |graph: &&Arc<Graph>| graph.on.iter().any(|on| on.entity == *entity) && verify::is_possible(graph);
+        for graph in self.graphs.iter().filter(fed) {
             let into = graph.steps.iter().find_map(|step| step.settings.get("into")?.as_str());
             let Some((_, sink)) = self.sinks.iter().find(|(name, _)| Some(&**name) == into) else { continue };
             let verification = Verification { store: &source.database.store, bound, sink: &**sink, graph };

@@ -15,6 +15,10 @@ use crate::{
     init::{Class, Look},
 };
 
+/// The task of comparing the documents that read a table, and its state until that is done.
+const COMPARISON: &str = "compare";
+const OWED: &str = "owed";
+
 #[derive(Clone)]
 pub struct Database {
     pub path: PathBuf,
@@ -71,8 +75,42 @@ impl Database {
             };
             self.store.write_with(switch).await?;
         }
+        let installed_before = self.installed().await?.is_some();
         self.store.migrate().await?;
+        if installed_before {
+            self.owe_comparison(self.drift(wanted.clone()).await?.tables()).await?;
+        }
         self.store.write_with(move |connection| capture::install(connection, &wanted)).await
+    }
+
+    /// These tables went without their triggers for a while: what was missed is found by comparing. To be called before
+    /// the triggers are put back, so that it is owed also if that is the last thing we do.
+    pub async fn owe_comparison(&self, tables: Vec<&str>) -> Result<(), Failure> {
+        self.note_comparison(tables, OWED).await
+    }
+
+    /// Tables whose documents are to be compared with their rows.
+    pub async fn owed_comparisons(&self) -> Result<Vec<String>, Failure> {
+        match self.admin(Admin::Tasks).await? {
+            AdminReply::Tasks(tasks) => Ok(tasks
+                .into_iter()
+                .filter(|task| task.noun == COMPARISON && task.state == OWED)
+                .map(|task| task.name)
+                .collect()),
+            other => Err(Failure::fatal("misplaced-reply", format!("the store answered another question: {other:?}"))),
+        }
+    }
+
+    pub async fn comparison_done(&self, table: &str) -> Result<(), Failure> {
+        self.note_comparison(vec![table], "done").await
+    }
+
+    async fn note_comparison(&self, tables: Vec<&str>, state: &str) -> Result<(), Failure> {
+        for table in tables {
+            let (noun, name, state) = (COMPARISON.to_owned(), table.to_owned(), state.to_owned());
+            self.admin(Admin::PutTask { noun, name, state }).await?;
+        }
+        Ok(())
     }
 
     pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
