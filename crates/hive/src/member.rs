@@ -419,3 +419,6 @@ pub async fn take(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Te
         _ => Err(Failure::retry("lease-raced", format!("lease {lease} was taken by someone else at the same time"))),
     }
 }
+
+#[cfg(test)]
+mod tests;
