@@ -66,13 +66,12 @@ impl Core {
         let local_ms = (now.0 / 1000) as i64;
         state.store_ahead_ms = intake.store_ms - local_ms;
         for oversized in &intake.oversized {
-            let failure = Failure::reject(
-                "payload-too-large",
-                format!(
-                    "the payload has {} bytes, the limit is {}",
-                    oversized.bytes, self.plan.sources[source as usize].payload_bytes_max
-                ),
-            );
+            let (bytes, max) = (oversized.bytes, self.plan.sources[source as usize].payload_bytes_max);
+            let failure = if bytes > max {
+                Failure::reject("payload-too-large", format!("the payload has {bytes} bytes, the limit is {max}"))
+            } else {
+                Failure::reject("unreadable-row", "its kind is unknown, or its payload is not what its format says")
+            };
             self.park_row(source, oversized.id, failure);
         }
         let (rows_before, last) = (self.counters.events, intake.taken.last().map(|taken| taken.event.id));
