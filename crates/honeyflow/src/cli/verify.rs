@@ -73,7 +73,7 @@ async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource
             verified.push(
                 verification
                     .run(arguments.repair, |seen| {
-                        bar.set_message(format!("{name}: {seen} rows and documents compared"))
+                        bar.set_message(format!("{name}: {seen} rows and documents compared"));
                     })
                     .await?,
             );

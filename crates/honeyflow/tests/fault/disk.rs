@@ -59,12 +59,12 @@ fn f25_a_full_disk_under_the_database_delays_and_loses_nothing() {
     let filler = shop.path().join("database/filler");
     wait::until("the node is stopped while it holds no lock", || {
         node.signal(Signal::STOP);
-        let database = shop.database();
-        let _ = database.busy_timeout(std::time::Duration::from_millis(200));
-        let inserted =
-            database.execute_batch("insert or ignore into book select id + 1000, title, price, tags from book");
-        let truncated = database.query_row("pragma wal_checkpoint(truncate)", [], |row| row.get::<_, i64>(0));
-        if inserted.is_ok() && truncated == Ok(0) && shop.waiting() > 0 {
+        let inserted = shop.sqlite3(
+            "insert or ignore into book select id + 1000, title, price, tags from book where id <= 100;
+             pragma wal_checkpoint(truncate);",
+        );
+        // The pragma says whether it was busy.
+        if inserted.is_ok_and(|said| said.starts_with("0|")) && shop.waiting() > 0 {
             return Some(());
         }
         node.signal(Signal::CONT);

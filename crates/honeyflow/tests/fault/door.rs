@@ -4,7 +4,13 @@ use serde_json::json;
 
 use crate::{node::Node, shop::Shop};
 
+/// Of messages: nothing is read from the table.
 const NOTES: &str = r#"
+[entity.note]
+source   = "shop"
+key      = ["id"]
+document = "select id from note where id in $keys"
+
 [sink.note]
 url   = "tantivy:note"
 field = { text = "text" }
@@ -17,6 +23,7 @@ step.index = { use = "search.index", needs = ["shape"], into = "note" }
 
 fn with_notes() -> (Shop, Node) {
     let shop = Shop::new(5);
+    shop.sql("create table note (id text primary key);");
     shop.write_config(&format!("{}{NOTES}", shop.config()));
     let node = shop.start();
     shop.until_quiet(&node);

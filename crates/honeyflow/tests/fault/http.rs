@@ -8,6 +8,8 @@ use std::{
 
 use serde_json::Value;
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
 pub struct Answer {
     pub status: u16,
     pub body: String,
@@ -19,31 +21,29 @@ impl Answer {
     }
 }
 
-pub fn get(address: &str, path: &str) -> Option<Answer> {
-    let mut stream = connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
-    read(&mut stream)
+pub fn get(address: &str, path: &str) -> Result<Answer, String> {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
 /// `headers` are whole lines; the body is sent as it is, which may be less than they declare.
-pub fn post(address: &str, path: &str, headers: &[String], body: &str) -> Option<Answer> {
-    let mut stream = connect(address)?;
+pub fn post(address: &str, path: &str, headers: &[String], body: &str) -> Result<Answer, String> {
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
-    write!(stream, "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n{body}").ok()?;
-    read(&mut stream)
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n");
+    ask(address, &(head + body))
 }
 
-fn connect(address: &str) -> Option<TcpStream> {
-    let stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    Some(stream)
-}
-
-fn read(stream: &mut TcpStream) -> Option<Answer> {
+fn ask(address: &str, request: &str) -> Result<Answer, String> {
+    let mut stream = TcpStream::connect(address).map_err(|error| format!("cannot connect: {error}"))?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    // An answer may come, and the connection be closed, before all of a large request is sent.
+    let sent = stream.write_all(request.as_bytes());
     let mut text = Vec::new();
-    // A connection that is reset after the answer has given it all the same.
-    let _ = stream.read_to_end(&mut text);
+    let read = stream.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text);
+    parse(&text).ok_or_else(|| format!("sent: {sent:?}, read: {read:?}: {text}"))
+}
+
+fn parse(text: &str) -> Option<Answer> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");

@@ -54,7 +54,7 @@ impl Node {
     }
 
     pub fn status(&self) -> Option<Value> {
-        let answer = http::get(&self.address()?, "/v1/status")?;
+        let answer = http::get(&self.address()?, "/v1/status").ok()?;
         serde_json::from_str(&answer.body).ok()
     }
 
@@ -64,7 +64,7 @@ impl Node {
 
     pub fn post(&self, headers: &[String], body: &str) -> Answer {
         let address = self.address().expect("an address");
-        http::post(&address, "/v1/events", headers, body).unwrap_or_else(|| panic!("no answer\n{}", self.log()))
+        http::post(&address, "/v1/events", headers, body).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// With an idempotency key, if it is not empty.

@@ -32,7 +32,7 @@ fn f35_a_large_payload_is_parked_whole_inside_the_database() {
     let shop = Shop::new(3);
     let node = shop.start();
     shop.until_quiet(&node);
-    shop.sqlite3(&format!(
+    shop.sql_by_program(&format!(
         "begin;
          insert into honeyflow_outbox(entity, entity_key) values ('book', 1);
          insert into honeyflow_outbox(kind, entity, entity_key, payload) values ('message', 'book', 2, hex(zeroblob({})));
@@ -65,7 +65,7 @@ fn f35_a_large_row_is_parked_and_its_neighbours_are_not() {
     let shop = Shop::new(3);
     let node = shop.start();
     shop.until_quiet(&node);
-    shop.sqlite3(&format!(
+    shop.sql_by_program(&format!(
         "begin;
          update book set title = hex(zeroblob({})) where id = 2;
          update book set title = 'Neighbour' where id = 3;

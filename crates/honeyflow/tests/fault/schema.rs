@@ -12,13 +12,14 @@ fn ob_25_what_does_not_fit_is_said_at_the_start() {
         ("[entity.book]\n", "[entity.book]\ntable = \"tome\"\n", "no table `tome`"),
     ] {
         let shop = Shop::new(3);
+        let fitting = shop.config();
         shop.replace_in_config(from, to);
         let ran = shop.run(&["start", "--yes"]);
         assert_eq!(ran.code, 2, "{to}: {}", ran.err);
         assert!(ran.err.contains(said), "{to}: {}", ran.err);
         assert!(!ran.err.contains("panicked"), "{}", ran.err);
         assert_eq!(shop.number("select count(*) from sqlite_master where type = 'trigger'"), 0, "nothing was touched");
-        shop.write_config(&shop.config().replace(to, from));
+        shop.write_config(&fitting);
         let node = shop.start();
         shop.until_quiet(&node);
         shop.assert_equal();

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
+    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -80,7 +81,7 @@ impl Shop {
         self.home.path()
     }
 
-    /// As it can be reached from this process.
+    /// As this process can reach it; SQLite cannot, since it follows the link back into our own namespace.
     pub fn path(&self) -> PathBuf {
         let home = self.home.path();
         self.namespace.as_ref().map_or_else(|| home.to_owned(), |namespace| namespace.seen_from_here(home))
@@ -100,31 +101,55 @@ impl Shop {
         self.write_config(&text.replace(from, to));
     }
 
-    pub fn database_file(&self) -> PathBuf {
-        let database = if self.namespace.is_some() { "database/shop.db" } else { "shop.db" };
-        self.path().join(database)
+    fn database_file(&self) -> PathBuf {
+        self.home().join(if self.namespace.is_some() { "database/shop.db" } else { "shop.db" })
     }
 
     /// As the application opens it.
     pub fn database(&self) -> Connection {
+        assert!(self.namespace.is_none(), "it is elsewhere: use sqlite3");
         let connection = Connection::open(self.database_file()).expect("a database");
         connection.busy_timeout(Duration::from_secs(30)).expect("a time-out");
         connection
     }
 
     pub fn sql(&self, text: &str) {
+        if self.namespace.is_some() {
+            self.sql_by_program(text);
+            return;
+        }
         self.database().execute_batch(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     }
 
     pub fn number(&self, query: &str) -> i64 {
+        if self.namespace.is_some() {
+            let answer = self.sqlite3(query).unwrap_or_else(|error| panic!("{error}: {query}"));
+            return answer.trim().parse().unwrap_or_else(|error| panic!("{error}: {query}: {answer}"));
+        }
         self.database().query_row(query, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{error}: {query}"))
     }
 
-    /// By the program that administrators use.
-    pub fn sqlite3(&self, text: &str) {
-        let ran = Command::new("sqlite3").arg(self.database_file()).args([".timeout 30000", text]).output();
-        let ran = ran.expect("the sqlite3 program");
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    /// By the program that administrators use; what it printed, or its error.
+    pub fn sqlite3(&self, text: &str) -> Result<String, String> {
+        let mut command = self.program("sqlite3");
+        command.args(["-bail", "-cmd", ".timeout 5000"]).arg(self.database_file());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the sqlite3 program");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(text.as_bytes()).expect("it reads");
+        drop(input);
+        let ran = child.wait_with_output().expect("the sqlite3 program");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if ran.status.success() { Ok(text(&ran.stdout)) } else { Err(text(&ran.stderr)) }
+    }
+
+    pub fn sql_by_program(&self, text: &str) {
+        self.sqlite3(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    }
+
+    /// Inside the shop's namespace, where it has one.
+    fn program(&self, name: &str) -> Command {
+        self.namespace.as_ref().map_or_else(|| Command::new(name), |namespace| namespace.enter(name))
     }
 
     /// Books `from` … `to`, in one transaction.
@@ -140,13 +165,9 @@ impl Shop {
         self.command_with("honeyflow.toml", verb)
     }
 
-    /// With a configuration of this name; inside the shop's namespace, where it has one.
+    /// With a configuration of this name.
     pub fn command_with(&self, config: &str, verb: &[&str]) -> Command {
-        let binary = env!("CARGO_BIN_EXE_honeyflow");
-        let mut command = match &self.namespace {
-            Some(namespace) => namespace.enter(binary),
-            None => Command::new(binary),
-        };
+        let mut command = self.program(env!("CARGO_BIN_EXE_honeyflow"));
         command.args(verb).arg("--config").arg(self.home().join(config));
         command.env_remove("HONEYFLOW_CONFIG").current_dir(self.home());
         command
@@ -209,23 +230,24 @@ impl Shop {
     pub fn assert_equal(&self) {
         let verified = self.run(&["verify", "--output", "json"]);
         assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
-        let database = self.database();
-        let mut rows = database.prepare("select id, title, price, tags from book").expect("a statement");
-        let rows = rows.query_map([], |row| {
-            let tags: Value = serde_json::from_str(&row.get::<_, String>(3)?).unwrap_or_default();
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<f64>>(2)?, tags))
-        });
+        let rows = self.sqlite3(".mode json\nselect id, title, price, tags from book order by id;").expect("rows");
+        let rows: Vec<Value> = if rows.is_empty() { Vec::new() } else { serde_json::from_str(&rows).expect("JSON") };
+        let wanted: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let tags = row["tags"].as_str().map(|text| serde_json::from_str(text).expect("JSON"));
+                (row["id"].as_i64(), row["title"].clone(), row["price"].as_f64(), tags.unwrap_or(Value::Null))
+            })
+            .collect();
         let documents = self.documents("book");
         let mut found: Vec<_> = documents
             .values()
             .map(|document| {
-                let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
-                let id = document["id"].as_i64().expect("an id");
-                (id, text("title"), document["price"].as_f64(), document["tags"].clone())
+                let field = |name: &str| document[name].clone();
+                (document["id"].as_i64(), field("title"), document["price"].as_f64(), field("tags"))
             })
             .collect();
         found.sort_by_key(|(id, ..)| *id);
-        let wanted: Vec<_> = rows.expect("rows").map(|row| row.expect("a row")).collect();
         assert_eq!(found, wanted);
     }
 }
