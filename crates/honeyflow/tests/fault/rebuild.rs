@@ -1,7 +1,10 @@
 //! Migration tools rebuild tables and so drop our triggers without a word. What changed meanwhile has no event: it is
 //! found by comparing, whether or not a node ran.
 
-use crate::shop::{Shop, TABLE};
+use crate::{
+    shop::{Shop, TABLE},
+    wait,
+};
 
 /// Old name first.
 fn rename_then_drop() -> String {
@@ -84,6 +87,23 @@ fn ob_20_a_table_renamed_and_rebuilt_while_no_node_runs() {
 #[test]
 fn ob_20_a_table_dropped_and_replaced_while_no_node_runs() {
     while_no_node_runs(&drop_then_rename());
+}
+
+/// Without a transaction around it, and so slow that the node sees every state in between: no table, an empty one.
+#[test]
+fn ob_20_a_table_rebuilt_step_by_step_under_a_running_node() {
+    let shop = Shop::new(300);
+    let node = shop.start();
+    shop.until_quiet(&node);
+    let before = triggers(&shop);
+    shop.sql("update book set title = 'Just before' where id < 100; alter table book rename to book_old;");
+    shop.sql(&format!("create table book {TABLE};"));
+    wait::until("the new table has triggers", || (triggers(&shop) == before).then_some(()));
+    shop.sql("insert into book select * from book_old where id <= 150;");
+    shop.until_quiet(&node);
+    shop.sql(&format!("insert into book select * from book_old where id > 150; drop table book_old; {UNSEEN}"));
+    shop.until_quiet(&node);
+    is_equal_and_captured(&shop, before);
 }
 
 /// Killed between putting the triggers back and comparing: the comparison is still owed.
