@@ -54,6 +54,20 @@ fn has_ended(step: u16, needs: &[Vec<u16>], ready: &[bool], ended: &[bool]) -> b
             && needs[place].iter().all(|need| has_ended(*need, needs, ready, ended)))
 }
 
+/// A step began to have an effect that a need with a checkpoint has led to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effect {
+    pub what: String,
+    /// Whether the need's checkpoint had committed by then.
+    pub journaled: bool,
+}
+
+/// The completion of a step with a checkpoint is accepted once that has committed, and not before.
+pub fn effects_follow_checkpoints<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<Breach> {
+    let early = effects.into_iter().filter(|effect| !effect.journaled);
+    early.map(|Effect { what, .. }| Breach::new("I6", format!("{what} came before the checkpoint it rests on"))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +102,14 @@ mod tests {
         let early = [Ready(0), Given(0), Ended(0), Ready(1), Ready(2), Given(1), Ended(1), Ready(3), Given(3)];
         assert_eq!(ids(&graph_is_kept(1, &diamond(), &early)), ["I6"]);
         assert_eq!(ids(&graph_is_kept(1, &diamond(), &[Ready(0), Ready(1), Given(1)])), ["I6"]);
+    }
+
+    #[test]
+    fn i6_effects_follow_the_checkpoints_they_rest_on() {
+        let effect = |journaled| Effect { what: "a write".to_owned(), journaled };
+        assert_eq!(effects_follow_checkpoints(&[effect(true), effect(true)]), []);
+        assert_eq!(ids(&effects_follow_checkpoints(&[effect(false)])), ["I6"]);
+        assert_eq!(ids(&effects_follow_checkpoints(&[effect(true), effect(false), effect(false)])), ["I6", "I6"]);
     }
 
     #[test]

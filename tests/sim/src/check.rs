@@ -6,7 +6,7 @@ use honeyflow_event::{EventId, Key, Kind, Stamp};
 use honeyflow_invariant::{
     Breach, ack, charge,
     convergence::{self, Copy},
-    exclusion, fence,
+    exclusion, fence, graph,
     loss::{self, Committed, Fate},
     once,
     rest::{self, Rest, Seen},
@@ -29,6 +29,7 @@ pub fn judge(mut world: World) -> Outcome {
     let at_rest = world.stats.quiet_after_ms.is_some();
     breaches.extend(coming_to_rest(&world));
     breaches.extend(loss::no_loss(&events(&world), at_rest));
+    breaches.extend(graph::effects_follow_checkpoints(&world.history.effects));
     breaches.extend(exclusion::exclusion(&world.history.grants));
     breaches.extend(exclusion::one_holder_per_epoch(&world.history.held));
     breaches.extend(fence::epochs_never_fall(&world.store.journal.accepted));
@@ -290,7 +291,10 @@ fn copies(world: &World) -> Vec<Copy> {
                 if ends[usize::from(*step)] != End::Succeeded {
                     continue;
                 }
-                let written = row.alive && oracle::passes_condition(&shape.graph, *step, known);
+                // a sink writes what its first need gave: nothing, and so a delete, if that has failed
+                let first = shape.graph.needs(*step).first().map(|(need, _)| ends[usize::from(*need)]);
+                let given = first.is_none_or(|end| end == End::Succeeded);
+                let written = row.alive && given && oracle::passes_condition(&shape.graph, *step, known);
                 let document = row.document(world.options.seed, key).filter(|_| written);
                 let held = sink.held.get(key);
                 copies.push(Copy {

@@ -20,6 +20,8 @@ pub enum Fault {
     WorkerHangs,
     StoreOutage,
     SinkOutage,
+    /// A sink holds a later epoch than the database knows, as after a restore.
+    SinkAhead,
     /// A table is missing for a while.
     Migration,
 }
@@ -43,6 +45,7 @@ pub fn plan(options: &Options) -> Vec<Planned> {
         (Fault::WorkerHangs, plan.worker_hangs),
         (Fault::StoreOutage, plan.store_outages),
         (Fault::SinkOutage, plan.sink_outages),
+        (Fault::SinkAhead, plan.sinks_ahead),
         (Fault::Migration, plan.migrations),
     ];
     let mut planned = Vec::new();

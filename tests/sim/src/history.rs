@@ -7,7 +7,7 @@ use honeyflow_event::Key;
 use honeyflow_invariant::{
     Breach,
     exclusion::{Grant, Held},
-    graph::{self, Move},
+    graph::{self, Effect, Move},
     once::{self, Attempt},
     verdict::{self, End},
 };
@@ -30,6 +30,7 @@ pub struct History {
     pub breaches: Vec<Breach>,
     pub held: Vec<Held>,
     pub grants: Vec<Grant>,
+    pub effects: Vec<Effect>,
     open: BTreeMap<(u64, u64), OpenRun>,
     facts: u64,
     pub runs_concluded: u64,

@@ -69,6 +69,8 @@ pub struct Journal {
     pub parks: Vec<(Settled, Name, u64)>,
     pub charges: Vec<(Settled, Name)>,
     pub emitted: Vec<Arc<str>>,
+    /// Whose checkpoint has ever committed: workflow, step and a row that it covers.
+    pub checkpointed: BTreeSet<(Name, Name, EventId)>,
     /// Every event that was ever visible.
     pub stored: BTreeMap<EventId, Event>,
 }
@@ -225,6 +227,10 @@ impl ModelStore {
     /// The first outcome stays; only a wait that has begun is followed by its end.
     fn checkpoint(&mut self, now_us: u64, checkpoint: Checkpoint) {
         let of = (checkpoint.run.clone(), checkpoint.step.clone(), checkpoint.index);
+        for event in &checkpoint.covers {
+            let workflow = checkpoint.run.workflow.clone();
+            self.journal.checkpointed.insert((workflow, checkpoint.step.clone(), *event));
+        }
         let waits = |outcome: &Checkpointed| matches!(outcome, Checkpointed::Until(_));
         if let Some(stored) = self.checkpoints.get(&of)
             && !(waits(&stored.outcome) && !waits(&checkpoint.outcome))

@@ -12,7 +12,7 @@ pub const MILLI: u64 = 1_000;
 /// How long anything may fail.
 pub const SAFETY: u64 = 40 * SECOND;
 /// And how much longer, if a planned fault has not found its victim yet.
-pub const EXTENSION: u64 = 15 * SECOND;
+pub const EXTENSION: u64 = 40 * SECOND;
 /// How long a healed cluster may take to come to rest.
 pub const LIVENESS: u64 = 60 * SECOND;
 
@@ -73,6 +73,7 @@ pub struct FaultPlan {
     pub worker_hangs: u64,
     pub store_outages: u64,
     pub sink_outages: u64,
+    pub sinks_ahead: u64,
     pub migrations: u64,
 }
 
@@ -95,6 +96,7 @@ impl Options {
             worker_hangs: some(r, 2),
             store_outages: some(r, 2),
             sink_outages: some(r, 2),
+            sinks_ahead: if r.one_in(3) { some(r, 3) } else { 0 },
             migrations: if r.one_in(4) { some(r, 1) } else { 0 },
         };
         let store = StoreFaults {

@@ -26,6 +26,8 @@ pub struct Shape {
     pub sinks: BTreeMap<StepId, usize>,
     /// Its documents may come from a load before the last one.
     pub resumes: bool,
+    /// Its sinks write only once this step's checkpoint has committed.
+    pub journals: Option<StepId>,
     /// Where this one fails, time decides what becomes of the run.
     pub undecided: Option<StepId>,
 }
@@ -128,7 +130,8 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
         }));
         let resumes = graph.steps.iter().any(|step| step.checkpoint == Checkpoint::Always);
         let undecided = graph.step("risky");
-        workflows.push(Shape { entity: entity.into(), graph, value, sinks: of_step, resumes, undecided });
+        let journals = graph.step("make").or(graph.step("right")).filter(|step| &*graph[*step].kind == "call");
+        workflows.push(Shape { entity: entity.into(), graph, value, sinks: of_step, resumes, journals, undecided });
     }
     let sources = (0..options.shards).map(|shard| source(shard, &workflows)).collect();
     let kinds = KINDS.iter().map(|kind| Name::from(*kind)).collect();

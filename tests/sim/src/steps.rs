@@ -1,8 +1,12 @@
 //! Scripted steps: what a worker does with a batch at the moment at which it executes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use honeyflow_event::{Document, Key, Kind, Stamp};
+use honeyflow_event::{Document, EventId, Key, Kind, Name, Stamp};
+use honeyflow_invariant::graph::Effect;
 use honeyflow_runtime::Failure;
 use honeyflow_step::{Batch, Item, Outcome};
 use honeyflow_workflow::{Role, StepId};
@@ -32,6 +36,9 @@ pub struct Surroundings<'a> {
     pub sinks: &'a mut [ModelSink],
     pub loads: &'a mut BTreeMap<(Key, Stamp), Seen>,
     pub random: &'a mut Random,
+    /// Checkpoints that have committed.
+    pub checkpointed: &'a BTreeSet<(Name, Name, EventId)>,
+    pub effects: &'a mut Vec<Effect>,
     /// Transient failures happen.
     pub faulty: bool,
     /// (microseconds, place in the history)
@@ -99,6 +106,12 @@ impl Surroundings<'_> {
         let sink = &mut self.sinks[self.shapes.workflows[workflow].sinks[&step]];
         if self.now.0 < sink.down_until {
             return Outcome::Failed(Failure::retry("down", "the sink is away"));
+        }
+        let shape = &self.shapes.workflows[workflow];
+        if let (Some(need), Some(_)) = (shape.journals, &item.input) {
+            let of = (shape.graph.name.clone(), shape.graph[need].name.clone(), item.event.id);
+            let journaled = self.checkpointed.contains(&of);
+            self.effects.push(Effect { what: format!("{} for {}", sink.name, item.key), journaled });
         }
         let written = sink.write(&item.key, item.stamp, &item.input, self.now);
         if self.faulty && self.random.per_mille(self.options.steps.unknown) {

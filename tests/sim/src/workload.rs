@@ -112,6 +112,16 @@ impl Application {
         Some((takes, transaction))
     }
 
+    /// A change of this row, to be committed at once.
+    pub fn touch(&mut self, store: &mut ModelStore, place: &Place) -> Option<Transaction> {
+        if !self.locked.insert(place.clone()) {
+            return None;
+        }
+        let event = self.event(store, Kind::Row, &place.0, &place.1);
+        let events = vec![Planned { event, delay_ms: None }];
+        Some(Transaction { writes: vec![(place.clone(), true, None)], events, rolls_back: false })
+    }
+
     fn change(&mut self, store: &mut ModelStore, shapes: &Shapes, options: &Options, into: &mut Transaction) {
         let entity: Name = (*self.random.pick(&["book", "book", "tag", "tag", "ghost"])).into();
         let key: Key = format!("{}{}", &entity[..1], self.random.skewed(options.keys)).into();

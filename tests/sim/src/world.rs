@@ -139,6 +139,11 @@ enum Happening {
     Kills {
         who: usize,
     },
+    /// A pause is over; `since` is how many grants there were before.
+    Wakes {
+        who: usize,
+        since: usize,
+    },
 }
 
 /// How a request ends, whatever the database makes of it.
@@ -372,6 +377,15 @@ impl World {
                 }
             }
             Happening::Kills { who } => self.dies(who),
+            Happening::Wakes { who, since } => {
+                // a pause that nobody noticed was none
+                let number = self.incarnations[who].number;
+                if self.history.held[since..].iter().any(|held| held.holder != number) {
+                    self.stats.faults += 1;
+                } else {
+                    self.after(AGAIN, Happening::Strikes(Fault::Pause));
+                }
+            }
         }
     }
 
@@ -512,7 +526,11 @@ impl World {
                     self.core_hears(who, Input::Granted(term));
                 }
                 member::Effect::Lost { lease, .. } => {
-                    self.incarnations[who].leases = self.incarnations[who].leases.saturating_sub(1);
+                    let incarnation = &mut self.incarnations[who];
+                    incarnation.leases = incarnation.leases.saturating_sub(1);
+                    if incarnation.leases == 0 && incarnation.pauses_before_write.take().is_some() {
+                        self.after(AGAIN, Happening::Strikes(Fault::Pause));
+                    }
                     self.core_hears(who, Input::Lost { lease });
                 }
                 member::Effect::Trust(until) => self.core_hears(who, Input::Trust { source, until }),
@@ -570,13 +588,15 @@ impl World {
             }
             Effect::Cancel { .. } | Effect::Alarm { .. } => return,
         };
-        let (mut there, back, ends) = self.travel();
+        let (mut there, back, mut ends) = self.travel();
         if let (Asked::Write(_), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {
             self.incarnations[who].pauses_before_write = None;
             if self.has_peer(who) {
                 self.incarnations[who].paused_until = self.now + pause;
                 there += pause;
-                self.stats.faults += 1;
+                ends = Ends::Well;
+                let since = self.history.held.len();
+                self.after(pause, Happening::Wakes { who, since });
             } else {
                 self.after(AGAIN, Happening::Strikes(Fault::Pause));
             }
@@ -652,6 +672,8 @@ impl World {
                     sinks: &mut self.sinks,
                     loads: &mut self.loads,
                     random: &mut self.random,
+                    checkpointed: &self.store.journal.checkpointed,
+                    effects: &mut self.history.effects,
                     faulty: !self.healed,
                     now: (self.now, self.stats.happenings),
                 };
@@ -765,7 +787,11 @@ impl World {
         if self.healed {
             return;
         }
-        if !self.hits(fault) {
+        let hit = self.hits(fault);
+        if self.watched.is_some() {
+            eprintln!("{:>12} {fault:?} strikes, hit: {hit}", self.now);
+        }
+        if !hit {
             self.after(AGAIN, Happening::Strikes(fault));
             return;
         }
@@ -785,6 +811,7 @@ impl World {
                 self.sinks[sink].down_until = self.now + self.random.between(SECOND, 6 * SECOND);
                 return true;
             }
+            Fault::SinkAhead => return self.sink_gets_ahead(),
             Fault::Migration => {
                 self.migrating = true;
                 let wait = self.random.between(SECOND / 2, 3 * SECOND);
@@ -828,9 +855,30 @@ impl World {
             Fault::WorkerHangs => {
                 self.incarnations[who].workers.values_mut().take(1).for_each(|worker| worker.hangs = true);
             }
-            Fault::StoreOutage | Fault::SinkOutage | Fault::Migration => {}
+            Fault::StoreOutage | Fault::SinkOutage | Fault::SinkAhead | Fault::Migration => {}
         }
         true
+    }
+
+    /// Someone has written under an epoch that is not there yet; then the row changes, and is to be seen in the sink.
+    fn sink_gets_ahead(&mut self) -> bool {
+        let number = usize::try_from(self.random.below(self.sinks.len() as u64)).unwrap_or(0);
+        let Some(shape) = self.shapes.workflows.iter().find(|shape| shape.sinks.values().any(|sink| *sink == number))
+        else {
+            return false;
+        };
+        let keys: Vec<Key> = self.sinks[number].held.keys().cloned().collect();
+        if keys.is_empty() || matches!(&*shape.entity, "msg" | "note") {
+            return false;
+        }
+        let place = (shape.entity.clone(), self.random.pick(&keys).clone());
+        let ahead = ModelStore::hive_ms(self.now) + self.random.between(1, 20_000);
+        let Some(transaction) = self.application.touch(&mut self.store, &place) else { return false };
+        let stamp = Stamp::new(honeyflow_event::Epoch(ahead), 7);
+        let body = Some(std::sync::Arc::new(serde_json::json!("from another life")));
+        let written = self.sinks[number].write(&place.1, stamp, &body, (self.now, self.stats.happenings));
+        self.after(1, Happening::Commits(transaction));
+        written.is_ok()
     }
 
     /// A running incarnation that holds a lease, and for a pause one with something about to reach a sink.
@@ -839,7 +887,9 @@ impl World {
         let fits = |one: &Incarnation| one.life == Life::Running && one.leases > 0 && one.paused_until <= now;
         let mut found: Vec<usize> = (0..self.incarnations.len()).filter(|who| fits(&self.incarnations[*who])).collect();
         match fault {
-            Fault::Pause => found.retain(|who| self.has_peer(*who)),
+            Fault::Pause => {
+                found.retain(|who| self.has_peer(*who) && self.incarnations[*who].pauses_before_write.is_none());
+            }
             Fault::WorkerDies | Fault::WorkerHangs => found.retain(|who| !self.incarnations[*who].workers.is_empty()),
             _ => {}
         }
@@ -879,5 +929,6 @@ fn kind(happening: &Happening) -> u64 {
         Happening::Migrated => 12,
         Happening::Kills { .. } => 13,
         Happening::Tells { .. } => 14,
+        Happening::Wakes { .. } => 15,
     }
 }

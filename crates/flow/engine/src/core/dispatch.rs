@@ -29,6 +29,8 @@ const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(crate) struct Dispatch {
     pub workers: HashMap<WorkerId, Worker>,
     pub batches: HashMap<BatchId, Held>,
+    /// Batches that were taken back and whose answers count all the same: a planted bug, else empty.
+    pub buried: HashMap<BatchId, Held>,
     /// The trial under way.
     trial: Option<BatchId>,
     next: BatchId,
@@ -41,7 +43,9 @@ pub(crate) struct Worker {
 }
 
 /// A batch in a worker's hands.
+#[derive(Clone)]
 pub(crate) struct Held {
+    pub batch: BatchId,
     pub worker: WorkerId,
     pub queue: usize,
     pub kind: KindId,
@@ -56,6 +60,8 @@ pub(crate) struct Held {
 #[derive(Clone, Copy)]
 pub(crate) struct HeldItem {
     pub run: Slot,
+    /// What this attempt carries; the run may have drawn another since.
+    pub stamp: honeyflow_event::Stamp,
     pub index: u32,
     pub attempt: u32,
 }
@@ -202,7 +208,7 @@ impl Core {
             run.given |= kind != EXPRESSION;
             run.leased += 1;
             run.attempt += 1;
-            held.push(HeldItem { run: ready.run, index: ready.index, attempt: run.attempt });
+            held.push(HeldItem { run: ready.run, stamp: run.stamp, index: ready.index, attempt: run.attempt });
         }
         for ready in left.iter().rev() {
             if let Some(run) = self.runs.get(ready.run) {
@@ -230,13 +236,21 @@ impl Core {
         let given_at = self.now;
         self.dispatch
             .batches
-            .insert(batch, Held { worker, queue, kind, items: held, given_at, trial, finished_before });
+            .insert(batch, Held { batch, worker, queue, kind, items: held, given_at, trial, finished_before });
         let work = if kind == EXPRESSION {
             Work::Evaluate { graph: plan.graph.clone(), step, items: to_evaluate }
         } else {
             let batch = Batch { workflow: plan.name.clone(), step: definition.name.clone(), items, timeout };
             Work::Execute { workflow, step, batch }
         };
+        if crate::planted::on("PB-17") && definition.role == Role::Sink && kind != EXPRESSION {
+            for ready in entries {
+                let Some(run) = self.runs.get(ready.run) else { continue };
+                let op = honeyflow_store::Op::Settle { events: self.row_ids(run), runs: Vec::new() };
+                let source = run.source;
+                self.push_op(source, op, super::settle::After::Nothing);
+            }
+        }
         effects.push(Effect::Give { worker, batch, kind, work });
         true
     }
@@ -249,6 +263,11 @@ impl Core {
         let key = self.keys.get(run.key).key.clone();
         let run = self.runs.get_mut(ready.run).expect("looked up by the caller");
         run.stamp = stamp;
+        let sink = run.plan.graph.steps[step as usize].role == Role::Sink;
+        let stamp = match crate::planted::on("PB-3") && sink {
+            true => honeyflow_event::Stamp::new(stamp.epoch(), honeyflow_event::Stamp::SEQUENCE_MAX),
+            false => stamp,
+        };
         Item { entity, key, stamp, event, input, phase: 0, index: ready.index, attempt }
     }
 

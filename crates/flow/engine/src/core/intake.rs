@@ -118,6 +118,10 @@ impl Core {
                 };
                 self.push_op(source, Op::FanOut(Box::new(op)), After::RowGone(row));
             }
+            Leads::Unreadable(_) if crate::planted::on("PB-29") => {
+                let op = Op::Settle { events: vec![event.id], runs: Vec::new() };
+                self.push_op(source, op, After::Nothing);
+            }
             Leads::Unreadable(failure) => self.park_row(source, event.id, failure),
             Leads::Held(failure) => self.sources[source as usize].poll.hold(&event, failure),
         }
@@ -209,7 +213,10 @@ impl Core {
             let covers = run.extras.as_ref().and_then(|extras| extras.covers.as_ref());
             let joins = match covers {
                 Some(covers) => covers.contains(&event_id),
-                None => !run.given && run.plan.order == Order::Latest && event_kind == Kind::Row,
+                None => {
+                    let open = !run.given || crate::planted::on("PB-15");
+                    open && run.plan.order == Order::Latest && event_kind == Kind::Row
+                }
             };
             if joins && run.life == Life::Open {
                 run.rows.push(row_slot);

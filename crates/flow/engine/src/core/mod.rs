@@ -282,6 +282,9 @@ impl Core {
         let sequence_max = self.plan.limits.sequence_max;
         let state = &mut self.sources[source as usize];
         let epoch = state.term.as_ref()?.epoch();
+        if state.minting {
+            return None;
+        }
         if state.sequence >= sequence_max {
             if crate::planted::on("PB-5") {
                 state.sequence = 0;

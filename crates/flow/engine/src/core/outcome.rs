@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::Document;
+use honeyflow_event::{Document, Stamp};
 use honeyflow_runtime::{Backoff, Class, Failure};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
@@ -41,7 +41,8 @@ pub(crate) enum Cause {
 
 impl Core {
     pub(crate) fn outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
-        let Some(held) = self.close_batch(batch) else {
+        let late = self.dispatch.buried.remove(&batch);
+        let Some(held) = late.or_else(|| self.close_batch(batch)) else {
             self.counters.stale_answers += 1;
             return;
         };
@@ -56,6 +57,13 @@ impl Core {
             // Nobody can say which is whose: one bad item must not take the others with it.
             self.suspect(&held, Cause::Unclear);
             return;
+        }
+        let mut outcomes = outcomes;
+        if crate::planted::on("PB-25") {
+            let bad = |outcome: &&Outcome| matches!(outcome, Outcome::Failed(failure) if failure.class == Class::Reject);
+            if let Some(bad) = outcomes.iter().find(bad).cloned() {
+                outcomes.fill(bad);
+            }
         }
         let mut outcomes = outcomes.into_iter();
         let (mut fine, mut failed) = (0, 0);
@@ -81,7 +89,7 @@ impl Core {
                 }
                 Outcome::Stale { stored } => {
                     fine += 1;
-                    self.stale(waiting, stored, effects);
+                    self.stale(waiting, item.stamp, stored, effects);
                 }
                 Outcome::Failed(failure) => {
                     self.counters.failed(failure.class);
@@ -162,7 +170,11 @@ impl Core {
         {
             (extra.retries, extra.retrying_since, extra.deaths) = (0, None, 0);
         }
-        if definition.checkpoint == honeyflow_workflow::Checkpoint::Always {
+        let always = definition.checkpoint == honeyflow_workflow::Checkpoint::Always;
+        if always && crate::planted::on("checkpoint after the dependent started") {
+            self.finish(waiting, End::Succeeded, output.clone());
+            self.checkpoint(waiting, attempt, Checkpointed::Done(output), Vec::new(), After::Nothing);
+        } else if always {
             self.checkpoint(
                 waiting,
                 attempt,
@@ -308,10 +320,10 @@ impl Core {
 
     /// The target holds a newer stamp. Of our own epoch: superseded, done. Of a higher one: we are stale, or the sink
     /// is ahead of a restored database; then a higher epoch is taken and the run begins anew.
-    fn stale(&mut self, waiting: Waiting, stored: honeyflow_event::Stamp, effects: &mut Vec<Effect>) {
+    fn stale(&mut self, waiting: Waiting, sent: Stamp, stored: Stamp, effects: &mut Vec<Effect>) {
         self.counters.stale_writes += 1;
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
-        if stored.epoch() <= run.stamp.epoch() || crate::planted::on("PB-7") {
+        if stored.epoch() <= sent.epoch() || crate::planted::on("PB-7") {
             self.finish(waiting, End::Succeeded, None);
             return;
         }
@@ -386,6 +398,15 @@ impl Core {
         Some(held)
     }
 
+    fn bury(&mut self, held: &Held) {
+        for item in &held.items {
+            if let Some(run) = self.runs.get_mut(item.run) {
+                run.leased += 1;
+            }
+        }
+        self.dispatch.buried.insert(held.batch, held.clone());
+    }
+
     /// The batch was not answered. Its items go out again in halves, down to single ones on trial, one trial at a time:
     /// whoever is held by the same worker as a killer is innocent. Only an item on trial is charged; for a time-out
     /// only if the step has finished others meanwhile, since else it is the target that hangs.
@@ -401,6 +422,9 @@ impl Core {
             }
         }
         self.counters.suspected += group.len() as u64;
+        if crate::planted::on("PB-22") {
+            self.bury(held);
+        }
         let guilty = match cause {
             Cause::Death => held.trial,
             Cause::TimeOut => held.trial && finished > held.finished_before,
@@ -417,6 +441,16 @@ impl Core {
                     Failure::reject("kills-worker", "every worker that took this item alone has died or hung"),
                 );
                 return;
+            }
+        }
+        if crate::planted::on("charge a whole batch") {
+            for Ready { run: slot, index, .. } in group.clone() {
+                let Some(run) = self.runs.get_mut(slot) else { continue };
+                let extra = run.extra(step, index);
+                extra.deaths += 1;
+                if extra.deaths >= 2 {
+                    self.fail(Waiting { run: slot, step, index }, Failure::reject("kills-worker", "one of these"));
+                }
             }
         }
         if group.is_empty() {

@@ -128,7 +128,7 @@ impl PollState {
             for taken in &intake.taken {
                 counts[usize::from(taken.event.priority).min(9)] += 1;
             }
-            for taken in intake.taken.iter().filter(|taken| !taken.newest && !rewound) {
+            for taken in intake.taken.iter().filter(|taken| !rewound && (!taken.newest || crate::planted::on("PB-11"))) {
                 let position = &mut self.position[usize::from(taken.event.priority).min(9)];
                 *position = (*position).max(taken.event.id);
             }
@@ -170,7 +170,7 @@ impl Core {
             poll.starved = true;
             return;
         }
-        let sweep_due = now >= poll.sweep_at && !crate::planted::on("PB-12");
+        let sweep_due = now >= poll.sweep_at && !crate::planted::on("PB-12") && !crate::planted::on("PB-11");
         let passed_over = self.passed_over(source);
         let state = &mut self.sources[source];
         let poll = &mut state.poll;

@@ -98,6 +98,11 @@ impl Core {
                 }
             }
         }
+        if crate::planted::on("PB-14") {
+            let key = self.keys.get(self.runs.get(slot).expect("just seen").key);
+            let later = key.owed.iter().flat_map(|owed| &owed.rows).filter_map(|row| self.rows.get(*row));
+            paid.extend(later.map(|row| row.event.id));
+        }
         match verdict {
             Verdict::Succeeded => {
                 self.gates.succeeded(workflow);
@@ -117,7 +122,7 @@ impl Core {
         let (source, workflow) = (run.source, run.workflow);
         let parked = Parked {
             run: self.settled(run),
-            events: paid,
+            events: if crate::planted::on("PB-20") { Vec::new() } else { paid },
             priority: event.priority,
             version: run.plan.graph.version,
             step: run.plan.graph.steps[step as usize].name.clone(),
