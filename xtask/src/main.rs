@@ -15,6 +15,7 @@ mod services;
 mod sim;
 mod spec;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::error::Error;
 use crate::metadata::Metadata;
-use crate::{Command, check, process};
+use crate::{Command, check, process, tools};
 use tally::Tally;
 
 pub const COMMAND: Command = Command {
@@ -66,6 +66,10 @@ fn run(arguments: &[String]) -> Result<(), Error> {
 
 fn run_stages(tally: &mut Tally) -> Result<(), Error> {
     process::stage("check", || check::run(&[]))?;
+    process::stage("tools", || {
+        tools::provide();
+        Ok(())
+    })?;
     let tests = process::stage("tests", || listen(process::cargo(TESTS), tally, &mut std::io::stdout()));
     // A failed test is no reason to leave the suites out.
     run_suites(tally).and(tests)

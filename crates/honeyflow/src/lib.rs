@@ -9,3 +9,4 @@ pub mod escape;
 pub mod init;
 pub mod node;
 pub mod registry;
+pub mod signals;

@@ -127,6 +127,16 @@ impl Fault {
     pub fn usage(message: impl Into<String>, help: impl Into<String>) -> Fault {
         Fault::Usage { message: message.into(), help: help.into() }
     }
+
+    /// For a log.
+    pub fn message(&self) -> String {
+        match self {
+            Fault::Usage { message, help } => format!("{message}; {help}"),
+            Fault::Config(report) => report.text(false),
+            Fault::Failed(failure) => config::secret::redact(&failure.message),
+            Fault::Closed => "nobody listens".to_owned(),
+        }
+    }
 }
 
 /// What every command knows.

@@ -8,7 +8,7 @@ use tokio::signal::unix::Signal;
 use super::Context;
 use crate::{
     config::{self, Config},
-    node::{plan, source::OpenSource},
+    node::{plan, rebuild, source::OpenSource},
     registry,
 };
 
@@ -54,6 +54,12 @@ async fn fits(next: &Config) -> Result<(), Failure> {
     }
     for sink in &next.sinks {
         registry::sink_options(sink, &next.node)?;
+    }
+    if let Some(outdated) = rebuild::outdated(next).into_iter().next() {
+        let entities = rebuild::entities_of(next, std::slice::from_ref(&outdated));
+        let entity = entities.first().map_or("ENTITY", |name| name);
+        let message = format!("{}: stop the node, `honeyflow reindex {entity}`, start it again", outdated.why.message);
+        return Err(Failure { message, ..outdated.why });
     }
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! `honeyflow start`: runs a node until it is told to stop. The first SIGTERM or Ctrl-C drains it, a second one ends it
 //! at once. A changed configuration is taken over without a restart; one with errors is reported and ignored.
 
+use honeyflow_engine::shell::Service;
 use honeyflow_runtime::Failure;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use super::{Context, Done, Fault, confirm, reload};
 use crate::{
     config::Config,
-    node::{self, Node, source::OpenSource},
+    node::{self, Node, rebuild, source::OpenSource},
+    signals::{Stop, listen},
 };
 
 #[derive(clap::Args)]
@@ -23,9 +25,22 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     let listener = node::surface::bind(config.node.listen)?;
     let address = listener.local_addr().unwrap_or(config.node.listen);
     let (mut stop, mut hang_up) = (Stop::new()?, listen(SignalKind::hangup())?);
+    let mut last_good: Option<Config> = None;
     loop {
-        install_if_needed(&config, arguments.yes, context).await?;
-        let (node, service) = Node::open(&config, &node::Options::default()).await?;
+        let (node, service) = match open(&config, arguments.yes, context).await {
+            Ok(opened) => opened,
+            Err(fault) => match last_good.take() {
+                None => return Err(fault),
+                Some(before) => {
+                    tracing::error!(
+                        "the changed configuration cannot be used, the last good one stays: {}",
+                        fault.message()
+                    );
+                    config = before;
+                    continue;
+                }
+            },
+        };
         let own = listener.try_clone().map_err(|error| Failure::fatal("cannot-listen", error.to_string()))?;
         let mut running = node.run(&config, service, own)?;
         tracing::info!(node = %node.name, "started: http://{address}/ (any user of this machine can reach it)");
@@ -47,9 +62,14 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
         }
         match next {
             None => return Ok(Done::Well),
-            Some(next) => config = next,
+            Some(next) => last_good = Some(std::mem::replace(&mut config, next)),
         }
     }
+}
+
+async fn open(config: &Config, yes: bool, context: &Context) -> Result<(Node, Service), Fault> {
+    install_if_needed(config, yes, context).await?;
+    Ok(Node::open(config, &node::Options::default()).await?)
 }
 
 fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<Done, Fault> {
@@ -60,35 +80,12 @@ fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -
     }
 }
 
-/// SIGTERM and Ctrl-C.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Stop, Failure> {
-        Ok(Stop { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::fatal("no-signals", format!("cannot listen for signals: {error}")))
-}
-
 async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
     for source in &config.sources {
         let open = OpenSource::open(config, source).await?;
         if open.database.installed().await?.is_some() {
             // Triggers that are missing or changed are the watch's business: whatever they missed must be verified.
-            fill(&open).await?;
+            rebuild::fill(config, &open).await?;
             continue;
         }
         let tables: Vec<String> = open.capture().into_iter().map(|table| table.table).collect();
@@ -103,19 +100,7 @@ async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Res
         }
         open.database.install(open.capture(), true).await?;
         tracing::info!(source = %open.name, "installed");
-        fill(&open).await?;
-    }
-    Ok(())
-}
-
-/// What was there before the triggers has no events: it gets one each, once, behind everything else.
-async fn fill(open: &OpenSource) -> Result<(), Failure> {
-    for bound in &open.bound {
-        if node::reindex::was_done(&open.database.store, &bound.entity.name).await? {
-            continue;
-        }
-        let events = node::reindex::queue_all(&open.database.store, &bound.entity).await?;
-        tracing::info!(entity = %bound.entity.name, events, "rows that were there already are queued");
+        rebuild::fill(config, &open).await?;
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::{
     config::{self, Config},
     node::{self, Node, reindex, source::OpenSource},
     registry,
+    signals::Stop,
 };
 use dice::Dice;
 use timing::{Seen, TimedSink};
@@ -92,20 +93,18 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let store = node.sources[0].database.store.clone();
     bar.set_message("indexing what is there");
     reindex::reindex(&store, &node.sources[0].bound[0].entity, |events| {
-        bar.set_message(format!("indexing what is there: {events} books"))
+        bar.set_message(format!("indexing what is there: {events} books"));
     })
     .await?;
     wait_until_quiet(&node, &bar).await?;
 
     if options.once.is_none() {
-        bar.println(format!("the shop is indexed; see it work at http://{address}/"));
+        note(&bar, &format!("the shop is indexed; see it work at http://{address}/"));
         for query in ["title:garden", "authors:okafor", "publisher:press AND price:[10 TO 20]"] {
-            bar.println(format!(
-                "  try a search:  curl 'http://{address}/v1/search?sink=books&q={}'",
-                query.replace(' ', "+")
-            ));
+            let query = query.replace(' ', "+");
+            note(&bar, &format!("  try a search:  curl -g 'http://{address}/v1/search?sink=books&q={query}'"));
         }
-        bar.println("changes go on until Ctrl-C, which drains the node and proves the result");
+        note(&bar, "changes go on until Ctrl-C, which drains the node and proves the result");
     }
     let tally = Arc::new(Tally::default());
     let begun = Instant::now();
@@ -122,13 +121,13 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     }
     .map_err(|error| Failure::fatal("demo", format!("the application cannot be started: {error}")))?;
 
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut stop = Stop::new()?;
     while !application.is_finished() {
         let committed = tally.committed.load(Ordering::Relaxed);
         bar.set_position(committed);
         bar.set_message(say(&node, begun, committed));
         tokio::select! {
-            _ = &mut interrupted => tally.stop.store(true, Ordering::Relaxed),
+            () = stop.asked() => tally.stop.store(true, Ordering::Relaxed),
             () = tokio::time::sleep(Duration::from_millis(100)) => {}
         }
         if running.is_finished() {
@@ -198,6 +197,15 @@ fn say(node: &Node, begun: Instant, committed: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = committed as f64 / begun.elapsed().as_secs_f64().max(0.001);
     format!("{rate:.0} changes/s, {} runs open, {} merged", status.open_runs, status.merged)
+}
+
+/// Also where nobody sees the bar, as in a pipe.
+fn note(bar: &ProgressBar, text: &str) {
+    if bar.is_hidden() {
+        eprintln!("{text}");
+    } else {
+        bar.println(text);
+    }
 }
 
 fn spinner(count: Option<u64>) -> ProgressBar {

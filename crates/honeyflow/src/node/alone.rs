@@ -24,13 +24,14 @@ impl Worker {
         Ok(Worker(Some((node, running))))
     }
 
-    /// Returns once nothing is waiting in the source; `progress` hears how much is left.
-    pub async fn finish(
-        self,
-        config: &Config,
-        source: &OpenSource,
-        mut progress: impl FnMut(u64),
-    ) -> Result<(), Failure> {
+    /// Returns once nothing is waiting in the source, then lets the node go; `progress` hears how much is left.
+    pub async fn finish(self, config: &Config, source: &OpenSource, progress: impl FnMut(u64)) -> Result<(), Failure> {
+        self.until_idle(source, progress).await?;
+        self.end(config).await;
+        Ok(())
+    }
+
+    pub async fn until_idle(&self, source: &OpenSource, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
         loop {
             let AdminReply::Lag(lag) = ask(&source.database.store, Admin::Lag).await? else { break };
             let left = lag.waiting + lag.delayed;
@@ -43,9 +44,12 @@ impl Worker {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+        Ok(())
+    }
+
+    pub async fn end(self, config: &Config) {
         if let Some((node, mut running)) = self.0 {
             node.drain(&mut running, config.node.drain).await;
         }
-        Ok(())
     }
 }

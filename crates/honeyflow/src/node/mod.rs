@@ -4,6 +4,7 @@
 pub mod alone;
 pub mod data;
 pub mod plan;
+pub mod rebuild;
 pub mod reindex;
 pub mod source;
 pub mod steps;
@@ -46,10 +47,12 @@ pub struct Node {
     data: data::DataFolder,
 }
 
+pub type WrapSink = Box<dyn Fn(Arc<dyn Sink>) -> Arc<dyn Sink> + Send + Sync>;
+
 #[derive(Default)]
 pub struct Options {
     /// Put between the engine and every sink, to watch what arrives.
-    pub wrap_sink: Option<Box<dyn Fn(Arc<dyn Sink>) -> Arc<dyn Sink> + Send + Sync>>,
+    pub wrap_sink: Option<WrapSink>,
 }
 
 impl Node {

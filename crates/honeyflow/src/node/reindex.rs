@@ -81,6 +81,11 @@ pub async fn was_done(store: &dyn Store, entity: &str) -> Result<bool, Failure> 
     Ok(position(store, entity).await?.done)
 }
 
+/// The entity counts as never indexed.
+pub async fn forget(store: &dyn Store, entity: &str) -> Result<(), Failure> {
+    put(store, entity, &Position::default()).await
+}
+
 async fn resume(store: &dyn Store, entity: &str) -> Result<Position, Failure> {
     let position = position(store, entity).await?;
     Ok(if position.done { Position::default() } else { position })
