@@ -158,6 +158,7 @@ fn wf_18_secret_inline() {
         "b": { "use": "http.call", "url": "https://example.org/a:b@c", "key": "env:KEY",
                "headers": { "Authorization": "Bearer hunter2", "X-Api-Key": ["hunter2"], "accept": "text/html" } },
         "c": { "use": "http.call", "url": "env:URL", "headers": { "authorization": "file:secret/token" } },
+        "d": { "use": "http.call", "url": "env:URL", "headers": { "authorization": "Bearer env:TOKEN" } },
     })), @r#"
     workflow.book.step.a.key secret-inline a secret is written out here (name where it is kept: "env:NAME" or "file:path")
     workflow.book.step.a.url secret-inline a secret is written out here (name where it is kept: "env:NAME" or "file:path")

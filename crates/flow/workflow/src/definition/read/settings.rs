@@ -60,7 +60,7 @@ fn find_secrets(path: &str, key: &str, value: &Value, problems: &mut Vec<Problem
     match value {
         Value::String(text) => {
             let key = key.to_ascii_lowercase().replace('_', "-");
-            let named = NAMES.iter().any(|name| key.contains(name)) && !text.is_empty() && !is_reference(value);
+            let named = NAMES.iter().any(|name| key.contains(name)) && !text.is_empty() && !is_kept_elsewhere(text);
             if (named || has_password(text)) && !problems.iter().any(|problem| problem.path == path) {
                 problems.push(secret_inline(path.to_owned()));
             }
@@ -91,6 +91,12 @@ fn has_password(text: &str) -> bool {
 
 fn is_reference(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.starts_with("env:") || text.starts_with("file:"))
+}
+
+/// A reference, or the word of a scheme before one: `Bearer env:NAME`.
+fn is_kept_elsewhere(text: &str) -> bool {
+    let (scheme, last) = text.rsplit_once(' ').unwrap_or(("", text));
+    scheme.chars().all(|letter| letter.is_ascii_alphabetic()) && (last.starts_with("env:") || last.starts_with("file:"))
 }
 
 fn secret_inline(path: String) -> Problem {
