@@ -18,6 +18,8 @@ use super::{
 const WINDOW: Duration = Duration::from_secs(30);
 const OUTCOMES_MIN: u32 = 20;
 const CALLS_MIN: u32 = 3;
+/// A stopped workflow is tried again after this long.
+const STOPPED_FOR: Duration = Duration::from_secs(60);
 const CLOSED_FIRST: Duration = Duration::from_secs(1);
 const CLOSED_MAX: Duration = Duration::from_secs(10);
 
@@ -141,10 +143,16 @@ pub(crate) struct Gates {
 
 struct WorkflowGate {
     paused: bool,
-    fatal: Option<Failure>,
+    fatal: Option<Stopped>,
     storm: Storm,
     parked_from: Moment,
     parked: u32,
+}
+
+/// A bug or bad configuration. It is looked at again now and then: whatever was missing may be there.
+struct Stopped {
+    failure: Failure,
+    until: Moment,
 }
 
 /// Too many keys due for parking: something common is wrong, so parking is slowed, never stopped. While it lasts runs
@@ -166,6 +174,12 @@ impl Storm {
         let until = now.after(wait + Duration::from_millis(random % 200));
         self.until = Some(until);
         until
+    }
+}
+
+impl WorkflowGate {
+    fn runs(&self, now: Moment) -> bool {
+        self.fatal.as_ref().is_none_or(|stopped| now >= stopped.until)
     }
 }
 
@@ -199,7 +213,7 @@ impl Gates {
     pub fn passes(&self, queue: &Queue, now: Moment) -> bool {
         let workflow = &self.workflows[queue.workflow];
         !workflow.paused
-            && workflow.fatal.is_none()
+            && workflow.runs(now)
             && (!queue.begins || workflow.storm.passes(now))
             && (queue.kind == super::plan::EXPRESSION || self.targets[queue.target as usize].passes(now))
     }
@@ -255,11 +269,11 @@ impl Gates {
         }
     }
 
-    /// True the first time.
-    pub fn stop(&mut self, workflow: usize, failure: Failure) -> bool {
-        let first = self.workflows[workflow].fatal.is_none();
-        self.workflows[workflow].fatal = Some(failure);
-        first
+    /// Until when, and whether that is news.
+    pub fn stop(&mut self, workflow: usize, failure: Failure, now: Moment) -> (Moment, bool) {
+        let until = now.after(STOPPED_FOR);
+        let before = self.workflows[workflow].fatal.replace(Stopped { failure, until });
+        (until, before.is_none())
     }
 
     pub fn clear_fatal(&mut self) {
@@ -279,6 +293,7 @@ impl Gates {
     /// A run of the workflow has succeeded: if it was a probe, the storm is over.
     pub fn succeeded(&mut self, workflow: usize) {
         let gate = &mut self.workflows[workflow];
+        gate.fatal = None;
         if gate.storm.until.is_some() {
             gate.storm = Storm::default();
             gate.parked = 0;
@@ -288,7 +303,7 @@ impl Gates {
     pub fn is_gated(&self, workflow: usize, targets: &[TargetId], now: Moment) -> bool {
         let gate = &self.workflows[workflow];
         gate.paused
-            || gate.fatal.is_some()
+            || !gate.runs(now)
             || !gate.storm.passes(now)
             || targets.iter().any(|target| matches!(self.targets[*target as usize].state, State::Closed { .. }))
     }
@@ -298,7 +313,7 @@ impl Gates {
         let gate = &self.workflows[workflow];
         if gate.paused {
             Some("paused")
-        } else if gate.fatal.is_some() {
+        } else if !gate.runs(now) {
             Some("fatal")
         } else if !gate.storm.passes(now) {
             Some("storm")
@@ -313,8 +328,8 @@ impl Gates {
         let mut closed = Vec::new();
         for (gate, name) in self.workflows.iter().zip(&self.names) {
             let mut say = |reason, detail| closed.push(Closed { name: name.clone(), reason, detail });
-            if let Some(failure) = &gate.fatal {
-                say("fatal", failure.message.clone());
+            if let Some(stopped) = &gate.fatal {
+                say("fatal", stopped.failure.message.clone());
             }
             if gate.paused {
                 say("paused", "resume it with `honeyflow workflow resume`".to_owned());

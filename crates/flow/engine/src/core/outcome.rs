@@ -60,7 +60,8 @@ impl Core {
         }
         let mut outcomes = outcomes;
         if crate::planted::on("PB-25") {
-            let bad = |outcome: &&Outcome| matches!(outcome, Outcome::Failed(failure) if failure.class == Class::Reject);
+            let bad =
+                |outcome: &&Outcome| matches!(outcome, Outcome::Failed(failure) if failure.class == Class::Reject);
             if let Some(bad) = outcomes.iter().find(bad).cloned() {
                 outcomes.fill(bad);
             }
@@ -68,6 +69,7 @@ impl Core {
         let mut outcomes = outcomes.into_iter();
         let (mut fine, mut failed) = (0, 0);
         let mut again = Vec::new();
+        let mut stopped = None;
         let mut tries = 0;
         for item in &held.items {
             let outcome = match outcomes.next() {
@@ -113,7 +115,9 @@ impl Core {
                             self.reject(waiting, failure);
                         }
                         Class::Fatal => {
-                            if self.gates.stop(workflow, failure.clone()) {
+                            let (until, is_news) = self.gates.stop(workflow, failure.clone(), self.now);
+                            stopped = Some(until);
+                            if is_news {
                                 let name = self.plan.workflows[workflow].name.clone();
                                 let message = format!("workflow {name} has stopped: {failure}");
                                 effects.push(Effect::Alarm { code: "workflow-stopped", message });
@@ -123,6 +127,9 @@ impl Core {
                     }
                 }
             }
+        }
+        if let Some(until) = stopped {
+            self.timers.set(until, Timer::Gate);
         }
         let random = self.random();
         if let Some(until) = self.gates.record(target, fine, failed, self.now, random) {
