@@ -65,7 +65,9 @@ pub struct Effect {
 /// The completion of a step with a checkpoint is accepted once that has committed, and not before.
 pub fn effects_follow_checkpoints<'a>(effects: impl IntoIterator<Item = &'a Effect>) -> Vec<Breach> {
     let early = effects.into_iter().filter(|effect| !effect.journaled);
-    early.map(|Effect { what, .. }| Breach::new("I6", format!("{what} came before the checkpoint it rests on"))).collect()
+    early
+        .map(|Effect { what, .. }| Breach::new("I6", format!("{what} came before the checkpoint it rests on")))
+        .collect()
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(verdict(&steps), Some(true));
         let sink = Step { sink: true, ..step(End::Blocked, &[0]) };
         let optional = Step { optional: true, ..step(End::Failed, &[]) };
-        assert_eq!(verdict(&[optional.clone()]), Some(true));
+        assert_eq!(verdict(std::slice::from_ref(&optional)), Some(true));
         assert_eq!(verdict(&[optional, sink]), Some(false), "a sink that did not write is stale");
     }
 }

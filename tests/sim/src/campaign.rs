@@ -116,7 +116,34 @@ pub fn play_with(
 
 /// Bugs that can be switched on in the crates under test, each with a seed that is known to find it.
 pub fn bugs() -> &'static [(&'static str, u64)] {
-    &[]
+    &[
+        ("PB-1", 1),
+        ("PB-3", 1),
+        ("PB-4", 1),
+        ("PB-5", 1),
+        ("PB-7", 11),
+        ("PB-11", 1),
+        ("PB-12", 1),
+        ("PB-13", 6),
+        ("PB-14", 1),
+        ("PB-15", 1),
+        ("PB-17", 1),
+        ("PB-18", 1),
+        ("PB-20", 2),
+        ("PB-22", 7),
+        ("PB-23", 1),
+        ("PB-24", 2),
+        ("PB-25", 2),
+        ("PB-29", 1),
+        ("single-flight", 1),
+        ("forget-held-key", 1),
+        ("ack-before-second-workflow", 3),
+        ("failure-verdict", 2),
+        ("join-skip", 7),
+        ("count C as S", 14),
+        ("charge a whole batch", 2),
+        ("checkpoint after the dependent started", 3),
+    ]
 }
 
 /// Switches one bug on in this thread, in every crate that knows it, or all off.

@@ -233,7 +233,7 @@ impl ModelStore {
         }
         let waits = |outcome: &Checkpointed| matches!(outcome, Checkpointed::Until(_));
         if let Some(stored) = self.checkpoints.get(&of)
-            && !(waits(&stored.outcome) && !waits(&checkpoint.outcome))
+            && (!waits(&stored.outcome) || waits(&checkpoint.outcome))
         {
             return;
         }

@@ -12,7 +12,7 @@ impl Random {
         Random((state ^ (state >> 31)) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -20,7 +20,7 @@ impl Random {
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound.max(1)
+        (self.draw() >> 11) % bound.max(1)
     }
 
     /// From `low` up to and including `high`.

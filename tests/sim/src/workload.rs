@@ -41,7 +41,7 @@ impl Row {
 
     pub fn document(&self, seed: u64, key: &str) -> Document {
         let list: Vec<u64> = (0..=self.change % 3).collect();
-        let body = Random::new(seed ^ self.change.wrapping_mul(0x9E37_79B9)).next() >> 12;
+        let body = Random::new(seed ^ self.change.wrapping_mul(0x9E37_79B9)).draw() >> 12;
         self.alive.then(|| Arc::new(json!({ "k": key, "c": self.change, "n": self.n(), "list": list, "b": body })))
     }
 }

@@ -378,9 +378,10 @@ impl World {
             }
             Happening::Kills { who } => self.dies(who),
             Happening::Wakes { who, since } => {
-                // a pause that nobody noticed was none
+                // a pause that nobody noticed, or after which nothing can be sent, was none
                 let number = self.incarnations[who].number;
-                if self.history.held[since..].iter().any(|held| held.holder != number) {
+                let noticed = self.history.held[since..].iter().any(|held| held.holder != number);
+                if noticed && self.store_down_until <= self.now {
                     self.stats.faults += 1;
                 } else {
                     self.after(AGAIN, Happening::Strikes(Fault::Pause));
@@ -560,10 +561,10 @@ impl World {
         self.history.most_rows = self.history.most_rows.max(rows);
         let holder = incarnation.number;
         for fact in self.facts.drain(..) {
-            if let (Some(key), Some(of)) = (self.watched.as_deref(), self.history.key_of(holder, &fact)) {
-                if key == of {
-                    eprintln!("{:>12} {key}: incarnation {who} {fact:?}", self.now);
-                }
+            if let Some(key) = self.watched.as_deref()
+                && self.history.key_of(holder, &fact) == Some(key)
+            {
+                eprintln!("{:>12} {key}: incarnation {who} {fact:?}", self.now);
             }
             self.history.note(holder, &fact, &self.shapes);
         }
@@ -657,7 +658,7 @@ impl World {
         }
         // of a dead worker or node, half of what it had begun still arrives at its target
         let alive = self.incarnations[who].is_alive() && self.incarnations[who].workers.contains_key(&worker);
-        if !alive && batch % 2 == 0 {
+        if !alive && batch.is_multiple_of(2) {
             return;
         }
         let input = match work {
@@ -706,11 +707,9 @@ impl World {
                 outcomes.pop();
             }
         }
-        if answer.twice {
-            if let Input::Outcomes { batch, outcomes } = &input {
-                let again = Input::Outcomes { batch: *batch, outcomes: reordered(outcomes) };
-                self.after(answer.after + 5 * MILLI, Happening::Hears { who, input: again });
-            }
+        if let (Input::Outcomes { batch, outcomes }, true) = (&input, answer.twice) {
+            let again = Input::Outcomes { batch: *batch, outcomes: reordered(outcomes) };
+            self.after(answer.after + 5 * MILLI, Happening::Hears { who, input: again });
         }
         self.after(answer.after, Happening::Hears { who, input });
     }
@@ -888,7 +887,8 @@ impl World {
         let mut found: Vec<usize> = (0..self.incarnations.len()).filter(|who| fits(&self.incarnations[*who])).collect();
         match fault {
             Fault::Pause => {
-                found.retain(|who| self.has_peer(*who) && self.incarnations[*who].pauses_before_write.is_none());
+                let fits = |one: &Incarnation| one.pauses_before_write.is_none() && one.cut_off_until <= now;
+                found.retain(|who| self.has_peer(*who) && fits(&self.incarnations[*who]));
             }
             Fault::WorkerDies | Fault::WorkerHangs => found.retain(|who| !self.incarnations[*who].workers.is_empty()),
             _ => {}

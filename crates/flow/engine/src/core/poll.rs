@@ -128,7 +128,8 @@ impl PollState {
             for taken in &intake.taken {
                 counts[usize::from(taken.event.priority).min(9)] += 1;
             }
-            for taken in intake.taken.iter().filter(|taken| !rewound && (!taken.newest || crate::planted::on("PB-11"))) {
+            for taken in intake.taken.iter().filter(|taken| !rewound && (!taken.newest || crate::planted::on("PB-11")))
+            {
                 let position = &mut self.position[usize::from(taken.event.priority).min(9)];
                 *position = (*position).max(taken.event.id);
             }

@@ -1,0 +1,32 @@
+//! Every bug that can be planted is found: a simulator that stays green with one of them on is worth nothing.
+
+use honeyflow_sim::{bugs, campaign::plant, run};
+
+const SEEDS_MAX: u64 = 1000;
+
+/// RL-43, WF-173
+#[test]
+fn rl_43_every_planted_bug_is_found() {
+    let mut survivors = Vec::new();
+    for (bug, known) in bugs() {
+        plant(Some(bug));
+        let mut seeds = std::iter::once(*known).chain(1..=SEEDS_MAX);
+        // a void seed proves nothing, and a panic of the core is a find like any other
+        let found = seeds.find(|seed| !run(*seed).breaches.is_empty());
+        plant(None);
+        match found {
+            Some(seed) if seed == *known => {}
+            Some(seed) => println!("{bug} is found by seed {seed}, not by {known}"),
+            None => survivors.push(*bug),
+        }
+    }
+    assert!(survivors.is_empty(), "not found by {SEEDS_MAX} seeds: {survivors:?}");
+}
+
+#[test]
+fn without_a_bug_the_same_seeds_hold() {
+    for (bug, seed) in bugs() {
+        let outcome = run(*seed);
+        assert!(outcome.is_good(), "{bug}: seed {seed} fails by itself: {:?} {:?}", outcome.breaches, outcome.void);
+    }
+}

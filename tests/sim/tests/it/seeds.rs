@@ -1,0 +1,74 @@
+//! Seeds: a thousand fresh ones, those that once failed, and one that fails on purpose.
+
+use honeyflow_invariant::Breach;
+use honeyflow_sim::{
+    Outcome,
+    campaign::{describe, play, play_with},
+    run,
+};
+
+/// Seeds that once found something, with what it was. They run for ever.
+const FAILED_ONCE: &[(u64, &str)] = &[
+    (1, "a wake-up that leads nowhere; a batch with a wrong count parked as a whole"),
+    (6, "rows of a key overtook the ones that its checkpoints cover, and an event was emitted twice"),
+    (12, "a covered row found no room in its key"),
+    (30, "rows left in the table filled every sweep"),
+    (86, "rows that wait for a covered one filled the memory"),
+    (264, "the same, with room for one row"),
+    (569, "a refused write was judged by a stamp that it did not carry"),
+    (813, "the same"),
+    (904, "the same"),
+];
+
+fn assert_good(failed: &[Outcome]) {
+    let shown: Vec<String> = failed.iter().map(describe).collect();
+    assert!(failed.is_empty(), "{}", shown.join("\n"));
+}
+
+/// RL-33, RL-42, WF-171
+#[test]
+fn rl_33_a_thousand_seeds_hold() {
+    let report = play(1, 1000, 5, |_| {});
+    println!("{report}");
+    assert_good(&report.failed);
+    assert_eq!(report.seeds, 1000);
+    let total = &report.total;
+    assert!(total.stale_refused > 100 && total.fenced > 100 && total.late_commits > 1000, "{report}");
+}
+
+#[test]
+fn rl_38_seeds_that_once_failed_hold() {
+    for (seed, why) in FAILED_ONCE {
+        let outcome = run(*seed);
+        assert!(outcome.is_good(), "{why}\n{}", describe(&outcome));
+    }
+}
+
+#[test]
+fn rl_35_the_same_seed_is_the_same_history() {
+    let first = play_traces(5000);
+    let second = play_traces(5000);
+    assert_eq!(first, second);
+    let distinct: std::collections::BTreeSet<u64> = first.iter().copied().collect();
+    assert_eq!(distinct.len(), first.len(), "different seeds have different histories");
+}
+
+fn play_traces(start: u64) -> Vec<u64> {
+    (start..start + 50).map(|seed| run(seed).trace).collect()
+}
+
+/// RL-42: a rule that fails on purpose in one seed of a hundred must be reported, with its seed.
+#[test]
+fn rl_42_a_canary_is_reported() {
+    let sings = |seed: u64| {
+        let mut outcome = run(seed);
+        if seed % 100 == 7 {
+            outcome.breaches.push(Breach::new("canary", "on purpose"));
+        }
+        outcome
+    };
+    let report = play_with(7000, 20, 5, |_| {}, sings);
+    let failed: Vec<u64> = report.failed.iter().map(|outcome| outcome.options.seed).collect();
+    assert_eq!(failed, [7007]);
+    assert!(describe(&report.failed[0]).contains("cargo xtask sim --seed 7007"));
+}
