@@ -15,6 +15,7 @@ pub mod model_store;
 pub mod node;
 pub mod options;
 pub mod oracle;
+pub mod port;
 pub mod random;
 pub mod shapes;
 pub mod steps;

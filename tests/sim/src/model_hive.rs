@@ -77,7 +77,7 @@ impl ModelHive {
                 if row.epoch != seen || !free || !nodes.contains_key(&node) {
                     return Ok(Reply::Refused);
                 }
-                Ok(mint(row, node, floor, hive_ms, cause))
+                mint(row, node, floor, hive_ms, cause)
             }
             Request::HandOver { lease, node, epoch, heir, floor, cause } => {
                 let heir_lives = self.nodes.contains_key(&heir);
@@ -85,7 +85,7 @@ impl ModelHive {
                 if row.holder != Some(node) || row.epoch != epoch || !heir_lives {
                     return Ok(Reply::Refused);
                 }
-                Ok(mint(row, heir, floor, hive_ms, cause))
+                mint(row, heir, floor, hive_ms, cause)
             }
             Request::Release { lease, node, epoch } => {
                 let row = self.leases.entry(lease).or_default();
@@ -143,8 +143,11 @@ impl ModelHive {
     }
 }
 
-fn mint(row: &mut Lease, holder: NodeId, floor: Epoch, hive_ms: u64, cause: Name) -> Reply {
+fn mint(row: &mut Lease, holder: NodeId, floor: Epoch, hive_ms: u64, cause: Name) -> Result<Reply, Failure> {
     let epoch = Epoch((row.epoch.0 + 1).max(hive_ms).max(floor.0 + 1));
+    if epoch > Epoch::MAX {
+        return Err(Failure::fatal("epoch-too-large", "an epoch beyond 2^40 leaves no room for the sequence"));
+    }
     *row = Lease { epoch, holder: Some(holder), since_ms: hive_ms, cause: Name0(cause) };
-    Reply::Taken { epoch }
+    Ok(Reply::Taken { epoch })
 }

@@ -97,6 +97,7 @@ impl ModelStore {
 
     pub fn insert(&mut self, event: Event, ready_ms: Option<i64>) {
         let shard = shard_of(&event.key, self.shards);
+        self.next_id = self.next_id.max(event.id);
         self.journal.ends.entry(event.id).or_default();
         self.journal.stored.insert(event.id, event.clone());
         self.outbox.insert(event.id, OutboxRow { event, ready_ms, shard });
@@ -291,7 +292,8 @@ impl ModelStore {
         let level = poll.levels[priority];
         let mut room = level.room;
         let of_level = |row: &&OutboxRow| row.shard == poll.shard && usize::from(row.event.priority) == priority;
-        let due = |row: &&OutboxRow| row.ready_ms.is_some_and(|at| at <= polled.store_ms);
+        let due =
+            |row: &&OutboxRow| row.ready_ms.is_some_and(|at| at <= polled.store_ms) && !passes_over(poll, &row.event);
         let mut found: Vec<&OutboxRow> =
             self.outbox.values().filter(of_level).filter(due).take(room as usize).collect();
         room -= u32::try_from(found.len()).unwrap_or(room);

@@ -2,4 +2,5 @@
 
 #[cfg(feature = "planted")]
 mod bugs;
+mod conformance;
 mod seeds;
