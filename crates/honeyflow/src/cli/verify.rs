@@ -30,11 +30,12 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     {
         return Err(no_such("entity", name, config.entities.iter().map(|entity| &*entity.name)));
     }
-    let mut all = Vec::new();
+    let (mut all, mut complete) = (Vec::new(), true);
     for source in &config.sources {
         let open = OpenSource::open(&config, source).await?;
         open.install_id().await?;
-        let verified = verify_source(&arguments, &config, &open).await?;
+        let (verified, all_there) = verify_source(&arguments, &config, &open).await?;
+        complete &= all_there;
         if arguments.repair && verified.iter().any(|verified| verified.repaired > 0) {
             let bar = ProgressBar::new_spinner();
             let worker = Worker::begin(&config).await?;
@@ -45,12 +46,17 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     }
     let equal = all.iter().all(|verified| verified.is_equal() || arguments.repair);
     print(&all, context)?;
-    Ok(if equal { Done::Well } else { Done::Negative })
+    Ok(if equal && complete { Done::Well } else { Done::Negative })
 }
 
-async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource) -> Result<Vec<Verified>, Fault> {
+/// Also whether every index was there to be compared.
+async fn verify_source(
+    arguments: &Arguments,
+    config: &Config,
+    open: &OpenSource,
+) -> Result<(Vec<Verified>, bool), Fault> {
     let graphs = plan::graphs(config)?;
-    let mut verified = Vec::new();
+    let (mut verified, mut all_there) = (Vec::new(), true);
     for bound in &open.bound {
         let name = &bound.entity.name;
         if arguments.entity.as_ref().is_some_and(|wanted| **wanted != **name) {
@@ -64,7 +70,8 @@ async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource
                 continue;
             }
             let Some(index) = registry::reading_sink(sink, &config.node)? else {
-                eprintln!("the index of {} is not there yet", sink.name);
+                eprintln!("the index of {} is not there yet: `honeyflow start` makes it", sink.name);
+                all_there = false;
                 continue;
             };
             let bar = ProgressBar::new_spinner();
@@ -80,7 +87,7 @@ async fn verify_source(arguments: &Arguments, config: &Config, open: &OpenSource
             bar.finish_and_clear();
         }
     }
-    Ok(verified)
+    Ok((verified, all_there))
 }
 
 fn print(all: &[Verified], context: &Context) -> Result<(), Fault> {

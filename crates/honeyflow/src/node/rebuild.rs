@@ -49,11 +49,19 @@ pub fn set_aside(config: &Config, outdated: &Outdated<'_>) -> Result<(), Failure
     Ok(())
 }
 
-/// Whether a sink of the entity has no index at all, as after its folder was removed.
-pub fn is_gone(config: &Config, entity: &str) -> Result<bool, Failure> {
-    for sink in config.sinks.iter().filter(|sink| config.entities_into(&sink.name).iter().any(|name| &**name == entity))
-    {
-        if !registry::sink_options(sink, &config.node)?.folder.join("current").exists() {
+/// Whether an index of the entity is not there or holds nothing, as after its folder was removed. What is hopeless is
+/// left to those who open it.
+async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
+    for sink in &config.sinks {
+        if !config.entities_into(&sink.name).iter().any(|name| &**name == entity) {
+            continue;
+        }
+        let empty = match registry::reading_sink(sink, &config.node) {
+            Ok(Some(opened)) => opened.count().await? == 0,
+            Ok(None) => true,
+            Err(failure) => failure.code == "index-missing",
+        };
+        if empty {
             return Ok(true);
         }
     }
@@ -61,16 +69,16 @@ pub fn is_gone(config: &Config, entity: &str) -> Result<bool, Failure> {
 }
 
 /// Rows without any event get one each, behind everything else: what was there before the triggers, and everything if
-/// the index is gone.
+/// the index is empty.
 pub async fn fill(config: &Config, open: &OpenSource) -> Result<(), Failure> {
     let store = &open.database.store;
     for bound in &open.bound {
         let entity = &bound.entity;
-        if is_gone(config, &entity.name)? && reindex::was_done(store, &entity.name).await? {
-            reindex::forget(store, &entity.name).await?;
-        }
         if reindex::was_done(store, &entity.name).await? {
-            continue;
+            if !is_empty(config, &entity.name).await? {
+                continue;
+            }
+            reindex::forget(store, &entity.name).await?;
         }
         let events = reindex::queue_all(store, entity).await?;
         tracing::info!(entity = %entity.name, events, "rows that were there already are queued");

@@ -3,5 +3,6 @@
 mod check;
 mod folder;
 mod init;
+mod rebuild;
 mod source;
 mod usage;

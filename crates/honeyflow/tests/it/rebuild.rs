@@ -1,0 +1,82 @@
+//! Indexes that are gone or outdated are made anew from the rows.
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::folder::Folder;
+
+/// A node that ends with the test.
+struct Node(Child);
+
+impl Node {
+    fn start(folder: &Folder) -> Node {
+        let child = Command::new(env!("CARGO_BIN_EXE_honeyflow"))
+            .args(["start", "--yes"])
+            .current_dir(folder.path())
+            .env_remove("HONEYFLOW_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Node(child.expect("the binary"))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn until_equal(folder: &Folder) {
+    until(|| folder.run(&["verify"]).code == 0);
+}
+
+fn configured() -> Folder {
+    let folder = Folder::configured();
+    folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
+    folder
+}
+
+#[test]
+fn an_index_that_is_gone_is_filled_by_the_next_start() {
+    let folder = configured();
+    let node = Node::start(&folder);
+    until_equal(&folder);
+    drop(node);
+    std::fs::remove_dir_all(folder.path().join("data")).expect("a folder");
+    let _node = Node::start(&folder);
+    until_equal(&folder);
+    assert!(folder.run(&["search", "book", "bees"]).out.contains("Bees"));
+}
+
+#[test]
+fn other_fields_are_refused_by_a_start_and_rebuilt_by_reindex() {
+    let folder = configured();
+    drop({
+        let node = Node::start(&folder);
+        until_equal(&folder);
+        node
+    });
+    let text = folder.read("honeyflow.toml");
+    let changed = text.replace(r#"title = "text""#, r#"title = { type = "text", language = "en" }"#);
+    assert_ne!(text, changed);
+    folder.write("honeyflow.toml", &changed);
+    let mut refused = Node::start(&folder);
+    until(|| refused.0.try_wait().expect("a child").is_some_and(|status| !status.success()));
+    let ran = folder.run(&["reindex", "book"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(folder.run(&["verify"]).code, 0);
+    assert!(folder.run(&["search", "book", "bee"]).out.contains("Bees"), "by its stem");
+}
