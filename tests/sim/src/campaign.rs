@@ -57,6 +57,9 @@ impl std::fmt::Display for Report {
 pub fn describe(outcome: &Outcome) -> String {
     use std::fmt::Write;
     let mut text = format!("seed {}\n{:#?}\n{:?}\n", outcome.options.seed, outcome.options, outcome.stats);
+    for shape in crate::shapes::draw(&outcome.options).workflows {
+        let _ = writeln!(text, "workflow {} on {}: {}", shape.graph.name, shape.entity, shape.value);
+    }
     for node in &outcome.nodes {
         let _ = writeln!(text, "{node}");
     }

@@ -8,7 +8,6 @@ use honeyflow_event::{Document, Key, Name, Stamp, document};
 pub struct Held {
     pub stamp: Stamp,
     pub body: Option<u64>,
-    pub written_at: u64,
 }
 
 /// What was applied, in order. `at` is the place in the world's history.
@@ -46,7 +45,7 @@ impl ModelSink {
     }
 
     /// Deletes are kept as tombstones: a stamp outlives its document. Err: the stored stamp.
-    pub fn write(&mut self, key: &Key, stamp: Stamp, body: &Document, (now, at): (u64, u64)) -> Result<(), Stamp> {
+    pub fn write(&mut self, key: &Key, stamp: Stamp, body: &Document, at: u64) -> Result<(), Stamp> {
         let hash = body.as_deref().map(document::hash);
         if let Some(held) = self.held.get(key) {
             if held.stamp == stamp && held.body == hash {
@@ -61,7 +60,7 @@ impl ModelSink {
                 return Err(held.stamp);
             }
         }
-        self.held.insert(key.clone(), Held { stamp, body: hash, written_at: now });
+        self.held.insert(key.clone(), Held { stamp, body: hash });
         let carried = body.as_deref().and_then(|body| body.get("c")).and_then(serde_json::Value::as_u64);
         self.log.push(Entry { key: key.clone(), stamp, carried, at });
         Ok(())

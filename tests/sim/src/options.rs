@@ -57,8 +57,6 @@ pub struct StepFaults {
     pub twice: u64,
     pub partial: u64,
     pub slow: u64,
-    /// Sinks forget a delete's stamp after so long, as search engines do.
-    pub forgets_deletes_us: Option<u64>,
 }
 
 /// How many of each strike during the safety phase.
@@ -114,7 +112,6 @@ impl Options {
             twice: some(r, 50),
             partial: some(r, 30),
             slow: some(r, 20),
-            forgets_deletes_us: None,
         };
         let batch_max = u32::try_from(*r.pick(&[1, 2, 5, 50, 500])).unwrap_or(1);
         let options = Options {
@@ -143,6 +140,10 @@ impl Options {
         if self.plan.pauses > 0 {
             self.change_every_us = self.change_every_us.min(60 * MILLI);
             self.ttl_ms = self.ttl_ms.min(3_000);
+        }
+        if self.limits.poll_rows_max == 1 || self.limits.runs_max == 4 {
+            // whoever takes one at a time must be given time
+            self.change_every_us = self.change_every_us.max(90 * MILLI);
         }
         if r.one_in(3) {
             self.limits.sequence_max = 64;

@@ -78,7 +78,11 @@ impl Surroundings<'_> {
         let loaded = (role == Role::Load).then(|| self.load(item));
         let poison = match item.event.kind {
             Kind::Message => message_of(item.event.payload.as_deref()).1,
-            _ => self.loads.get(&(item.key.clone(), item.stamp)).and_then(|seen| seen.poison),
+            // a document that an earlier owner has made says itself what it is; else what was loaded for this stamp
+            _ => match item.input.as_deref().and_then(|input| input.get("c")).and_then(Value::as_u64) {
+                Some(change) => self.application.poisons.get(&change).copied(),
+                None => self.loads.get(&(item.key.clone(), item.stamp)).and_then(|seen| seen.poison),
+            },
         };
         if let Some(poison) = poison.filter(|poison| (poison.workflow, poison.step) == (workflow, step)) {
             if poison.kills {
@@ -113,7 +117,7 @@ impl Surroundings<'_> {
             let journaled = self.checkpointed.contains(&of);
             self.effects.push(Effect { what: format!("{} for {}", sink.name, item.key), journaled });
         }
-        let written = sink.write(&item.key, item.stamp, &item.input, self.now);
+        let written = sink.write(&item.key, item.stamp, &item.input, self.now.1);
         if self.faulty && self.random.per_mille(self.options.steps.unknown) {
             return Outcome::Failed(Failure::retry("unknown", "the answer was lost"));
         }

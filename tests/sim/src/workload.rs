@@ -71,6 +71,8 @@ pub struct Application {
     pub told: BTreeMap<EventId, u64>,
     locked: BTreeSet<Place>,
     pub changes: u64,
+    /// By change: what was poisoned with it.
+    pub poisons: BTreeMap<u64, Poison>,
     messages: u64,
     pub late_commits: u64,
 }
@@ -83,6 +85,7 @@ impl Application {
             told: BTreeMap::new(),
             locked: BTreeSet::new(),
             changes: 0,
+            poisons: BTreeMap::new(),
             messages: 0,
             late_commits: 0,
         }
@@ -208,6 +211,7 @@ impl Application {
             self.locked.remove(&place);
             if !transaction.rolls_back {
                 self.changes += 1;
+                self.poisons.extend(poison.map(|poison| (self.changes, poison)));
                 self.rows.insert(place, Row { change: self.changes, alive: lives, poison });
             }
         }

@@ -875,7 +875,7 @@ impl World {
         let Some(transaction) = self.application.touch(&mut self.store, &place) else { return false };
         let stamp = Stamp::new(honeyflow_event::Epoch(ahead), 7);
         let body = Some(std::sync::Arc::new(serde_json::json!("from another life")));
-        let written = self.sinks[number].write(&place.1, stamp, &body, (self.now, self.stats.happenings));
+        let written = self.sinks[number].write(&place.1, stamp, &body, self.stats.happenings);
         self.after(1, Happening::Commits(transaction));
         written.is_ok()
     }

@@ -18,6 +18,8 @@ const FAILED_ONCE: &[(u64, &str)] = &[
     (569, "a refused write was judged by a stamp that it did not carry"),
     (813, "the same"),
     (904, "the same"),
+    (14554, "a row was deleted before the park that paid another of its obligations was written"),
+    (21828, "a row was forgotten before its last obligation had committed, and read again"),
 ];
 
 fn assert_good(failed: &[Outcome]) {

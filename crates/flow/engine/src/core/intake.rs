@@ -136,7 +136,7 @@ impl Core {
 
     fn remember(&mut self, source: SourceId, event: Arc<Event>, owes: u32) -> Slot {
         let id = event.id;
-        let row = self.rows.insert(Row { event, source, owes });
+        let row = self.rows.insert(Row { event, source, owes, unsettled: owes });
         self.sources[source as usize].known.insert(id, row);
         row
     }

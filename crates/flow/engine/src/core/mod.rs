@@ -61,6 +61,8 @@ pub(crate) struct Row {
     pub source: SourceId,
     /// Obligations left: one per (entity, key, workflow) it leads to.
     pub owes: u32,
+    /// Obligations whose end has not committed: until then the row is in the table, and would be read again.
+    pub unsettled: u32,
 }
 
 /// What belongs to one source: its lease, its stamps, its rows in flight.

@@ -157,7 +157,8 @@ impl Core {
         let count = settling.ops.len().min(limit);
         let mut ops: Vec<Op> = settling.ops.drain(..count).collect();
         let mut after: Vec<After> = settling.after.drain(..count).collect();
-        let count = settling.runs.len().min(limit);
+        // Whoever pays a row's last obligation deletes it: not before a park that paid another one is on its way too.
+        let count = if settling.ops.is_empty() { settling.runs.len().min(limit) } else { 0 };
         let done: Vec<_> = settling.runs.drain(..count).collect();
         if !done.is_empty() {
             let events = done.iter().flat_map(|(_, rows)| rows.iter().copied()).collect();
@@ -235,7 +236,9 @@ impl Core {
         self.facts.note(|| Fact::Closed { run: run.number });
         self.counters.succeeded(&run, self.now);
         for row in &run.rows {
-            if self.rows.get(*row).is_some_and(|row| row.owes == 0) {
+            let Some(state) = self.rows.get_mut(*row) else { continue };
+            state.unsettled -= 1;
+            if state.unsettled == 0 {
                 self.forget_row(*row);
             }
         }
