@@ -23,7 +23,22 @@ pub fn look(binary: &Path) -> Result<(), String> {
         .and_then(|()| without_script(&node, &browser));
     let complaints = browser.complaints()?;
     looked.map_err(|error| format!("{error}\nthe browser: {complaints:?}\nthe node: {}", node.log()))?;
-    if complaints.is_empty() { Ok(()) } else { Err(format!("the browser complains: {complaints:?}")) }
+    if !complaints.is_empty() {
+        return Err(format!("the browser complains: {complaints:?}"));
+    }
+    policy_holds(&browser)
+}
+
+/// The second line: markup that got in all the same would not run. It also shows that complaints are heard here.
+fn policy_holds(browser: &Browser) -> Result<(), String> {
+    browser.script(
+        r#"document.body.insertAdjacentHTML("beforeend", "<img src='/nothing' onerror='document.title = `owned`'>")"#,
+    )?;
+    wait::until("the browser says that a handler was refused", || {
+        browser.complaints().ok()?.into_iter().find(|said| said.contains("Content Security Policy"))
+    })?;
+    let title = browser.script("return document.title")?;
+    if title == "owned" { Err("a handler in markup has run".to_owned()) } else { Ok(()) }
 }
 
 fn first_look(node: &Node, browser: &Browser) -> Result<(), String> {

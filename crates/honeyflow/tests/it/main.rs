@@ -2,6 +2,7 @@
 
 mod check;
 mod folder;
+mod guide;
 mod init;
 mod rebuild;
 mod source;
