@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
@@ -24,10 +25,12 @@ const FLAGS: &[&str] = &[
 
 /// What is needed and not installed.
 pub fn missing() -> Option<&'static str> {
-    ["chromium", "chromedriver"].into_iter().find(|program| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        !std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    })
+    ["chromium", "chromedriver"].into_iter().find(|program| find(program).is_none())
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 pub struct Browser {
@@ -56,7 +59,7 @@ impl Browser {
         flags.push(format!("--user-data-dir={}", browser._profile.path().display()));
         let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": { "binary": "/usr/bin/chromium", "args": flags },
+            "goog:chromeOptions": { "binary": find("chromium"), "args": flags },
             "goog:loggingPrefs": { "browser": "ALL" },
         } } });
         let answer = http::request(&browser.address, "POST", "/session", Some(&capabilities))?;
