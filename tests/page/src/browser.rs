@@ -2,10 +2,12 @@
 
 use std::{
     io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::http;
@@ -49,6 +51,7 @@ impl Browser {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .map_err(|error| format!("chromedriver cannot be started: {error}"))?;
         let port = port_of(&mut driver);
@@ -113,10 +116,10 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            // The driver ends its browser; killed alone, it would leave it behind.
             let _ = http::request(&self.address, "DELETE", &format!("/session/{}", self.session), None);
         }
-        let _ = self.driver.kill();
+        // The browser too, where no session ends it: killed alone, the driver would leave it behind.
+        let _ = kill_process_group(Pid::from_child(&self.driver), Signal::KILL);
         let _ = self.driver.wait();
     }
 }
