@@ -1,7 +1,10 @@
-//! The files of one generation, as one writer's session sees them. Three things are added to Tantivy's own directory:
+//! The files of one generation, as one writer's session sees them. Four things are added to Tantivy's own directory:
 //!
 //! - **The end is the end.** A closed session changes nothing any more. Merges outlive their writer; one that finished
 //!   late would otherwise put an old `meta.json` over the next writer's commit.
+//! - **Removing files holds nobody up.** After a merge there are dozens, and the file system may take milliseconds for
+//!   each: when its name goes, and once more when its last map does. Both are left to a thread of its own. Nothing names
+//!   these files any more, and what a crash leaves of them the next writer removes.
 //! - **Durable when it says so.** Tantivy renames `meta.json` into place and leaves the folder unsynced. Here the folder
 //!   is synced after the rename, before the commit returns.
 //! - **Two rounds of syncs per commit, not ten.** Nothing counts before a `meta.json` names it, so the files of a commit,
@@ -13,7 +16,10 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
 };
 
 use tantivy::{
@@ -34,6 +40,16 @@ const UNSYNCED_MAX: usize = 64;
 /// The file system makes one journal entry of syncs that arrive together.
 const SYNCS_AT_ONCE: usize = 8;
 
+/// So much waits to go; the rest goes on the thread of whoever asks for it.
+const UNNEEDED_MAX: usize = 1024;
+
+/// What nobody needs any more.
+enum Unneeded {
+    File(PathBuf),
+    /// A searcher, or what holds one: its files are unmapped with it.
+    Maps(Box<dyn Send>),
+}
+
 /// The first thing that went wrong with the disk in a session; Tantivy itself only says that a thread ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
@@ -53,12 +69,20 @@ struct State {
 
 pub(crate) struct Session {
     state: Mutex<State>,
+    remover: Mutex<Option<SyncSender<Unneeded>>>,
+    /// Held while a file is removed. True: the session is closed.
+    removing: Arc<Mutex<bool>>,
     sync_fails: bool,
 }
 
 impl Session {
     pub fn new() -> Arc<Session> {
-        Arc::new(Session { state: Mutex::default(), sync_fails: planted::on("sync-fails") })
+        Arc::new(Session {
+            state: Mutex::default(),
+            remover: Mutex::default(),
+            removing: Arc::default(),
+            sync_fails: planted::on("sync-fails"),
+        })
     }
 
     /// When this returns, nothing of this session can change the index any more.
@@ -66,6 +90,23 @@ impl Session {
         let mut state = self.lock();
         state.closed = true;
         state.unsynced.clear();
+        drop(state);
+        *self.removing.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    /// Lets go of a searcher, or what holds one, without waiting for its files.
+    pub fn drop_later(&self, maps: impl Send + 'static) {
+        // refused, it is dropped here
+        let _ = self.remove_later(Unneeded::Maps(Box::new(maps)));
+    }
+
+    /// False: not here.
+    fn remove_later(&self, unneeded: Unneeded) -> bool {
+        let mut remover = self.remover.lock().unwrap_or_else(PoisonError::into_inner);
+        if remover.is_none() {
+            *remover = start_remover(self.removing.clone()).ok();
+        }
+        remover.as_ref().is_some_and(|queue| queue.try_send(unneeded).is_ok())
     }
 
     pub fn trouble(&self) -> Option<Trouble> {
@@ -97,6 +138,31 @@ impl Session {
             others.fold(own, io::Result::and)
         })
     }
+}
+
+/// Ends with its session.
+fn start_remover(removing: Arc<Mutex<bool>>) -> io::Result<SyncSender<Unneeded>> {
+    let (queue, unneeded) = sync_channel(UNNEEDED_MAX);
+    let remove = move || {
+        for unneeded in unneeded {
+            let file = match unneeded {
+                Unneeded::File(file) => file,
+                Unneeded::Maps(maps) => {
+                    drop(maps);
+                    continue;
+                }
+            };
+            let closed = removing.lock().unwrap_or_else(PoisonError::into_inner);
+            if *closed {
+                return;
+            }
+            if let Err(error) = fs::remove_file(&file) {
+                tracing::debug!(file = %file.display(), %error, "a file of the index is left for the next writer to remove");
+            }
+        }
+    };
+    std::thread::Builder::new().name("index-remover".to_owned()).spawn(remove)?;
+    Ok(queue)
 }
 
 impl State {
@@ -163,6 +229,9 @@ impl Directory for Guarded {
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
         if self.session.lock().closed {
             return Err(DeleteError::FileDoesNotExist(path.to_owned()));
+        }
+        if self.session.remove_later(Unneeded::File(self.path.join(path))) {
+            return Ok(());
         }
         self.files.delete(path)
     }

@@ -297,16 +297,27 @@ impl State {
         }
         let payload = serde_json::to_string(&open.payload).unwrap_or_default();
         let begun = Instant::now();
+        let mut flushed = Duration::ZERO;
         let committed = open.writer.prepare_commit().and_then(|mut prepared| {
+            flushed = begun.elapsed();
             prepared.set_payload(&payload);
             prepared.commit()
         });
         open.newest = open.newest.max(newest);
-        open.snapshot = None;
+        let (session, snapshot) = (open.session.clone(), open.snapshot.take());
         committed.map_err(|error| self.explain(&error))?;
-        let commit_micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        tracing::debug!(writes = self.pending.writes(), commit_micros, "committed");
-        self.generation.reader.reload().map_err(|error| outcome::reading(&self.generation.path, &error))
+        let committed = begun.elapsed();
+        let before = self.generation.reader.searcher();
+        let reloaded = self.generation.reader.reload();
+        session.drop_later((before, snapshot));
+        tracing::debug!(
+            writes = self.pending.writes(),
+            flush_micros = micros(flushed),
+            commit_micros = micros(committed),
+            reload_micros = micros(begun.elapsed() - committed),
+            "committed"
+        );
+        reloaded.map_err(|error| outcome::reading(&self.generation.path, &error))
     }
 
     fn answer(&mut self) {
@@ -406,6 +417,10 @@ fn refuse(outcomes: &mut [Outcome], failure: &Failure) {
 /// A panic inside Tantivy is a failed commit, not the end of the sink.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn panicked() -> Failure {
