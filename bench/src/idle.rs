@@ -28,6 +28,8 @@ pub struct Options {
     binary: Option<PathBuf>,
 }
 
+/// Of the times in /proc: the same on every Linux that we build for, whatever the kernel's own clock.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// Before an idle node is watched it has started and found nothing to do.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -113,7 +115,7 @@ impl Node {
         // The name of the program is in parentheses and may contain anything.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).ok_or("no times in stat");
-        Ok((ticks(11)? + ticks(12)?) / rustix::param::clock_ticks_per_second() as f64)
+        Ok((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
     }
 
     fn resident_mib(&self) -> Result<f64> {

@@ -57,6 +57,8 @@ impl Shop {
         let mut running = run(&node, &shop.config, service)?;
         shop.wait_until_empty()?;
         node.drain(&mut running, Duration::from_secs(10)).await;
+        drop((node, running));
+        shop.wait_until_closed()?;
         Ok(shop)
     }
 
@@ -89,6 +91,22 @@ impl Shop {
         let waiting = connection.query_row("select count(*) from honeyflow_outbox", [], |row| row.get(0))?;
         connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
         Ok(waiting)
+    }
+
+    /// Connections and indexes are closed by their own threads; none of their files may change while they are copied.
+    fn wait_until_closed(&self) -> Result<()> {
+        let begun = Instant::now();
+        let is_open = || -> std::io::Result<bool> {
+            let files = std::fs::read_dir("/proc/self/fd")?.flatten();
+            Ok(files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.starts_with(self.path())))
+        };
+        while is_open()? {
+            if begun.elapsed() > Duration::from_secs(30) {
+                return Err("a file of the shop is still open".into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(self.connect()?.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?)
     }
 
     /// Blocks until the outbox is empty; says when that was seen.
