@@ -13,7 +13,7 @@ cd "$folder"
 
 say() { printf '\n### %s\n' "$*"; }
 hf() { printf '$ honeyflow %s\n' "$*"; "$honeyflow" "$@"; }
-sql() { printf '$ sqlite3 clinic.db "%s"\n' "$1"; sqlite3 clinic.db '.timeout 5000' "$1"; }
+sql() { printf '$ sqlite3 clinic.db ".timeout 5000" "%s"\n' "$1"; sqlite3 clinic.db '.timeout 5000' "$1"; }
 
 # Tries a command until its output contains a text; a minute is only there against hanging.
 until_says() {

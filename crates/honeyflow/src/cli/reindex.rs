@@ -22,8 +22,9 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
     let asked = find(&config, &arguments.entity)?;
-    let outdated = rebuild::outdated(&config);
-    if !outdated.is_empty() && data::is_in_use(&config.node.data) {
+    let in_use = data::is_in_use(&config.node.data);
+    let outdated = if in_use { rebuild::outdated(&config) } else { rebuild::outdated_or_damaged(&config) };
+    if !outdated.is_empty() && in_use {
         let why = outdated.iter().map(|outdated| outdated.why.message.clone()).collect::<Vec<_>>().join("; ");
         return Err(Fault::usage(why, "a node is writing to it: stop it first"));
     }

@@ -23,12 +23,22 @@ pub struct Outdated<'a> {
     pub why: Failure,
 }
 
-/// Those among all sinks.
+/// Those among all sinks, as far as opening them to read tells.
 pub fn outdated(config: &Config) -> Vec<Outdated<'_>> {
-    let judged = config.sinks.iter().filter_map(|sink| {
-        let why = registry::reading_sink(sink, &config.node).err()?;
-        Some(Outdated { sink, why })
-    });
+    hopeless(config, |sink| registry::reading_sink(sink, &config.node).map(|_| ()))
+}
+
+/// The same, with every file compared with its checksum, as a start does. Only while no node writes.
+pub fn outdated_or_damaged(config: &Config) -> Vec<Outdated<'_>> {
+    hopeless(config, |sink| {
+        let options = registry::sink_options(sink, &config.node)?;
+        // Opening makes the first generation, which is not ours to do here.
+        if options.folder.join("current").exists() { TantivySink::open(options).map(|_| ()) } else { Ok(()) }
+    })
+}
+
+fn hopeless(config: &Config, open: impl Fn(&SinkConfig) -> Result<(), Failure>) -> Vec<Outdated<'_>> {
+    let judged = config.sinks.iter().filter_map(|sink| Some(Outdated { sink, why: open(sink).err()? }));
     judged.filter(|outdated| HOPELESS.contains(&&*outdated.why.code)).collect()
 }
 

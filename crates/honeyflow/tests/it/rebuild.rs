@@ -80,3 +80,28 @@ fn other_fields_are_refused_by_a_start_and_rebuilt_by_reindex() {
     assert_eq!(folder.run(&["verify"]).code, 0);
     assert!(folder.run(&["search", "book", "bee"]).out.contains("Bees"), "by its stem");
 }
+
+#[test]
+fn f28_a_damaged_index_is_set_aside_and_rebuilt_by_reindex() {
+    let folder = configured();
+    drop({
+        let node = Node::start(&folder);
+        until_equal(&folder);
+        node
+    });
+    let generation = folder.path().join("data/index/book/1");
+    for entry in std::fs::read_dir(&generation).expect("an index").flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "idx" || extension == "store") {
+            let mut bytes = std::fs::read(&path).expect("a file");
+            bytes[4] ^= 0xff;
+            std::fs::write(&path, bytes).expect("a file");
+        }
+    }
+    let mut refused = Node::start(&folder);
+    until(|| refused.0.try_wait().expect("a child").is_some_and(|status| !status.success()));
+    let ran = folder.run(&["reindex", "book"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(folder.run(&["verify"]).code, 0);
+    assert!(folder.path().join("data/index/book/1.aside").is_dir(), "the old files stay for whoever looks into them");
+}
