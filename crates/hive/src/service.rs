@@ -56,7 +56,8 @@ pub fn join(
     changes: impl Fn(Change) + Send + 'static,
 ) -> Result<Handle, Failure> {
     let (inputs, mut received) = mpsc::channel::<Input>(64);
-    let answers = inputs.downgrade();
+    // The thread keeps the sender itself: answers come in even after the last handle has gone.
+    let (answers, mut answered) = mpsc::channel::<Input>(64);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -64,6 +65,7 @@ pub fn join(
     let beat = async move {
         let mut member = Member::new(config);
         let mut effects = Vec::new();
+        let mut abandoned = false;
         for lease in leases {
             member.step(Input::Want(lease), clock.now(), &mut effects);
         }
@@ -72,13 +74,11 @@ pub fn join(
                 let change = match effect {
                     Effect::Call { call, request } => {
                         let sent_at = clock.now();
-                        let answered = store.call(request);
+                        let asked = store.call(request);
                         let answers = answers.clone();
                         tokio::spawn(async move {
-                            let result: Result<Reply, Failure> = answered.await;
-                            if let Some(answers) = answers.upgrade() {
-                                let _ = answers.send(Input::Answer { call, sent_at, result }).await;
-                            }
+                            let result: Result<Reply, Failure> = asked.await;
+                            let _ = answers.send(Input::Answer { call, sent_at, result }).await;
                         });
                         continue;
                     }
@@ -97,7 +97,11 @@ pub fn join(
             }
             let wait = member.wake_at().since(clock.now());
             let input = tokio::select! {
-                input = received.recv() => input.unwrap_or(Input::Leave),
+                Some(input) = answered.recv() => input,
+                input = received.recv(), if !abandoned => input.unwrap_or_else(|| {
+                    abandoned = true;
+                    Input::Leave
+                }),
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
             member.step(input, clock.now(), &mut effects);

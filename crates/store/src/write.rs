@@ -48,6 +48,9 @@ pub enum Op {
 #[derive(Clone, Debug)]
 pub struct Parked {
     pub run: Settled,
+    /// A message's own id: each is data of its own. None: the data is read fresh, and a later success heals the entry.
+    pub message: Option<EventId>,
+    /// Deleted with it: those that owe nothing else.
     pub events: Vec<EventId>,
     pub priority: Priority,
     pub version: u32,
@@ -132,6 +135,7 @@ pub struct History {
 #[derive(Clone, Default, Debug)]
 pub struct Recovered {
     pub failures: Vec<Charged>,
+    /// Those whose rows are all still there: without them the run cannot go on.
     pub checkpoints: Vec<Checkpoint>,
     pub paused: Vec<Pause>,
     pub store_ms: i64,

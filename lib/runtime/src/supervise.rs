@@ -83,12 +83,13 @@ pub async fn run(children: Vec<Child>, config: Config, clock: &dyn Clock) -> Res
     let (ended, mut endings) = mpsc::channel::<(usize, u64, Result<(), Failure>)>(children.len().max(1));
     let mut supervision = Supervision::new(config);
     let mut tasks: Vec<Option<JoinHandle<()>>> = children.iter().map(|_| None).collect();
-    let mut generation = 0;
-    start_from(0, &children, &mut tasks, generation, &ended);
+    // By child: the last word of one that was stopped meanwhile is told from that of its successor.
+    let mut generations = vec![0_u64; children.len()];
+    start_from(0, &children, &mut tasks, &generations, &ended);
     let result = loop {
         let Some((child, of, result)) = endings.recv().await else { break Ok(()) };
-        if of != generation {
-            continue; // The last word of a child that was stopped meanwhile.
+        if of != generations[child] {
+            continue;
         }
         let Err(failure) = result else { break Ok(()) };
         tracing::error!(child = children[child].name, code = %failure.code, "{failure}");
@@ -97,9 +98,9 @@ pub async fn run(children: Vec<Child>, config: Config, clock: &dyn Clock) -> Res
             Verdict::Restart { from, wait } => {
                 stop_from(from, &mut tasks).await;
                 tokio::time::sleep(wait).await;
-                generation += 1;
+                generations[from..].iter_mut().for_each(|generation| *generation += 1);
                 tracing::info!(child = children[child].name, ?wait, "restarted with what stands on it");
-                start_from(from, &children, &mut tasks, generation, &ended);
+                start_from(from, &children, &mut tasks, &generations, &ended);
             }
         }
     };
@@ -111,13 +112,13 @@ fn start_from(
     from: usize,
     children: &[Child],
     tasks: &mut [Option<JoinHandle<()>>],
-    generation: u64,
+    generations: &[u64],
     ended: &mpsc::Sender<(usize, u64, Result<(), Failure>)>,
 ) {
     for (at, child) in children.iter().enumerate().skip(from) {
         let work = tokio::spawn((child.start)());
         let ended = ended.clone();
-        let name = child.name;
+        let (name, generation) = (child.name, generations[at]);
         tasks[at] = Some(tokio::spawn(async move {
             let _stop = StopOnDrop(work.abort_handle());
             let result =

@@ -224,6 +224,7 @@ pub fn charge(key: &str, attempts: u32) -> Op {
 pub fn park(key: &str, workflow: &str, events: &[EventId]) -> Op {
     Op::Park(Box::new(Parked {
         run: run(key, workflow),
+        message: None,
         events: events.to_vec(),
         priority: 3,
         version: 2,

@@ -210,8 +210,8 @@ impl ModelStore {
     }
 
     fn park(&mut self, parked: Parked) {
-        let Parked { run, events, step, failure, kind, .. } = parked;
-        let event = if kind == Kind::Message { events.first().copied().unwrap_or(0) } else { 0 };
+        let Parked { run, message, events, step, failure, .. } = parked;
+        let event = message.unwrap_or(0);
         let same = |entry: &ParkedEntry| entry.run == run && entry.step == step && entry.event == event;
         if !self.parked.iter().any(same) {
             let code = failure.code.into_owned();
@@ -261,7 +261,8 @@ impl ModelStore {
             due_in: Duration::from_millis((due - store_ms).max(0).cast_unsigned()),
             failure: failure.clone(),
         });
-        let mut checkpoints: Vec<Checkpoint> = self.checkpoints.values().cloned().collect();
+        let is_there = |checkpoint: &&Checkpoint| checkpoint.covers.iter().all(|id| self.outbox.contains_key(id));
+        let mut checkpoints: Vec<Checkpoint> = self.checkpoints.values().filter(is_there).cloned().collect();
         checkpoints.sort_by(|a, b| (&a.run, a.phase, a.stamp).cmp(&(&b.run, b.phase, b.stamp)));
         Recovered { failures: failures.collect(), checkpoints, paused: self.paused.clone(), store_ms }
     }

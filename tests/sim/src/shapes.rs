@@ -144,6 +144,7 @@ fn source(shard: u16, workflows: &[Shape]) -> SourcePlan {
     for (number, shape) in workflows.iter().enumerate() {
         entities.entry(shape.entity.clone()).or_insert_with(Vec::new).push(number);
     }
+    let leads = entities.keys().map(|name| (name.clone(), vec![name.clone()])).collect();
     let planned = (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, workflows }));
     SourcePlan {
         name: format!("shop{shard}").into(),
@@ -151,6 +152,7 @@ fn source(shard: u16, workflows: &[Shape]) -> SourcePlan {
         shard,
         payload_bytes_max: PAYLOAD_MAX,
         entities: planned.collect(),
+        leads,
     }
 }
 

@@ -455,6 +455,7 @@ impl World {
         let regular = polled.events.len() - polled.newest;
         let mut intake = Intake {
             oversized: polled.oversized,
+            looked_to: polled.looked_to,
             next_due_ms: polled.next_due_ms,
             store_ms: polled.store_ms,
             schema_version: polled.schema_version,

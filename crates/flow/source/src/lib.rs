@@ -18,6 +18,8 @@ pub trait Source: Send + Sync {
 pub struct Intake {
     pub taken: Vec<Taken>,
     pub oversized: Vec<Oversized>,
+    /// By priority: nothing new lies at or below this id, as far as the poll has looked.
+    pub looked_to: [EventId; honeyflow_event::PRIORITY_LEVELS],
     pub next_due_ms: Option<u64>,
     pub store_ms: i64,
     pub schema_version: i64,

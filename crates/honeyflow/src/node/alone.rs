@@ -34,7 +34,8 @@ impl Worker {
     pub async fn until_idle(&self, source: &OpenSource, mut progress: impl FnMut(u64)) -> Result<(), Failure> {
         loop {
             let AdminReply::Lag(lag) = ask(&source.database.store, Admin::Lag).await? else { break };
-            let left = lag.waiting + lag.delayed;
+            // What is scheduled for later is not waited for.
+            let left = lag.waiting;
             progress(left);
             if left == 0 {
                 break;

@@ -64,6 +64,7 @@ pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
             shard: 0,
             payload_bytes_max: source.payload_bytes_max,
             entities: entities(config, &source.name, graphs),
+            leads: leads(config, &source.name),
         })
         .collect();
     let limits = Limits {
@@ -91,6 +92,22 @@ fn target(graph: &Graph, step: &honeyflow_workflow::Step) -> String {
             None => format!("step {}.{}", graph.name, step.name),
         },
     }
+}
+
+/// Rows bear the name of a captured table or of an entity; a table leads to the entities that are made of it.
+fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
+    let mut leads: Vec<(Name, Vec<Name>)> = Vec::new();
+    let mut add = |name: &str, entity: &Name| match leads.iter_mut().find(|(known, _)| &**known == name) {
+        Some((_, entities)) if entities.contains(entity) => {}
+        Some((_, entities)) => entities.push(entity.clone()),
+        None => leads.push((name.into(), vec![entity.clone()])),
+    };
+    for entity in config.entities_of(source) {
+        add(&entity.name, &entity.name);
+        add(&entity.table, &entity.name);
+        entity.edges.iter().for_each(|edge| add(&edge.table, &entity.name));
+    }
+    leads
 }
 
 fn entities(config: &Config, source: &str, graphs: &[Arc<Graph>]) -> hashbrown::HashMap<Name, EntityPlan> {

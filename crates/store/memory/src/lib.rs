@@ -101,7 +101,11 @@ impl MemoryStore {
                 let tables = self.tables();
                 Ok(Reply::Recovered(Recovered {
                     failures: tables.journal.failures(now_ms).collect(),
-                    checkpoints: tables.journal.checkpoints(),
+                    checkpoints: {
+                        let is_there = |id: &honeyflow_event::EventId| tables.outbox.get(*id).is_some();
+                        let all = tables.journal.checkpoints().into_iter();
+                        all.filter(|checkpoint| checkpoint.covers.iter().all(is_there)).collect()
+                    },
                     paused: tables.journal.paused(),
                     store_ms: now_ms,
                 }))

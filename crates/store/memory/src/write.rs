@@ -53,9 +53,8 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
                 tables.journal.charge(run, step, index, attempts, now_ms.saturating_add(millis(due_in)), failure);
             }
             Op::Park(parked) => {
-                let message = parked.kind == Kind::Message;
                 tables.journal.park(Entry {
-                    event: parked.events.first().copied().filter(|_| message).unwrap_or(0),
+                    event: parked.message.unwrap_or(0),
                     tenant: parked.run.tenant,
                     entity: parked.run.entity,
                     key: parked.run.key,

@@ -51,7 +51,10 @@ fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Checkpoint>> {
     connection
         .prepare_cached(
             "select tenant, entity, entity_key, workflow, phase, step, instance, version, covers, attempt, stamp, outcome,
-               output from honeyflow_checkpoint where parked = 0 order by tenant, entity, entity_key, workflow, phase, stamp",
+               output from honeyflow_checkpoint as c where parked = 0
+               and not exists (select 1 from json_each(c.covers) as covered
+                               where covered.value not in (select id from honeyflow_outbox))
+             order by tenant, entity, entity_key, workflow, phase, stamp",
         )?
         .query_map([], |row| {
             let output: Option<String> = row.get(12)?;

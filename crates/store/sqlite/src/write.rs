@@ -1,6 +1,6 @@
 //! Fenced writes: the fence is compared first, in the transaction that writes. Every operation may be repeated.
 
-use honeyflow_event::{EventId, Kind};
+use honeyflow_event::EventId;
 use honeyflow_hive::Fence;
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{
@@ -153,7 +153,7 @@ fn delete_event(connection: &Connection, event: EventId) -> rusqlite::Result<boo
 
 fn park(connection: &Connection, parked: &Parked, now_ms: i64) -> rusqlite::Result<()> {
     let run = &parked.run;
-    let event = if parked.kind == Kind::Message { parked.events.first().copied().unwrap_or(0) } else { 0 };
+    let event = parked.message.unwrap_or(0);
     let id: i64 = cached(
         connection,
         "insert into honeyflow_parked(tenant, entity, entity_key, workflow, step, event, kind, priority, version, attempts,

@@ -161,8 +161,9 @@ impl Writer {
     fn group(&mut self) {
         if let Err(error) = self.connection.prepare_cached("begin immediate").and_then(|mut begin| begin.execute([])) {
             let failure = outcome::failure(&error, "begin a write transaction");
-            for job in self.waiting.drain(..) {
-                refuse(job, &failure);
+            // What runs alone answers for itself: it keeps its place.
+            for job in std::mem::take(&mut self.waiting) {
+                if matches!(job, Job::Alone(_)) { self.waiting.push_back(job) } else { refuse(job, &failure) }
             }
             return;
         }
@@ -265,7 +266,7 @@ fn refuse(job: Job, failure: &Failure) {
         }
         // Found again by the next poll.
         Job::Forget(_) => {}
-        // Never in a group: it waits at the front until the group before it has ended.
+        // It answers for itself.
         Job::Alone(_) => {}
     }
 }

@@ -17,7 +17,7 @@ use super::{
     outcome::Cause,
     plan::{EXPRESSION, KindId},
     ready::{Ready, must_evaluate},
-    run::RunState,
+    run::{Life, RunState},
     timer::{Timer, Waiting},
 };
 use crate::slots::Slot;
@@ -102,7 +102,8 @@ impl Core {
             self.facts.note(|| Fact::Ready { run: run.number, step });
             let definition = &graph.steps[step as usize];
             let evaluated = run.find_extra(step, 0).is_some_and(|extra| extra.evaluated);
-            let evaluate = must_evaluate(definition) && !evaluated && !run.run.is_missing();
+            let evaluate =
+                must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
             let queue = self.ready.queue(run.workflow, step, evaluate);
             self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now }, false);
         }
@@ -115,7 +116,7 @@ impl Core {
         let Some(run) = self.runs.get(slot) else { return };
         let definition = &run.plan.graph.steps[step as usize];
         let evaluated = index > 0 || run.find_extra(step, index).is_some_and(|extra| extra.evaluated);
-        let evaluate = must_evaluate(definition) && !evaluated && !run.run.is_missing();
+        let evaluate = must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
         let queue = self.ready.queue(run.workflow, step, evaluate);
         self.ready.push(queue, run.level, Ready { run: slot, index, since: self.now }, front);
     }
@@ -180,7 +181,7 @@ impl Core {
         let mut to_evaluate = Vec::new();
         let mut left = Vec::new();
         for ready in entries {
-            let Some(run) = self.runs.get(ready.run) else { continue };
+            let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open) else { continue };
             let (source, needs_stamp) = (run.source, definition.role == Role::Load || run.stamp.0 == 0);
             if !self.is_trusted(source) {
                 left.push(*ready);

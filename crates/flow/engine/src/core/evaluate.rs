@@ -27,6 +27,7 @@ impl Core {
             self.counters.stale_answers += 1;
             return;
         };
+        self.ready.queues[held.queue].finished += 1;
         let step = self.ready.queues[held.queue].step;
         if results.len() != held.items.len() {
             self.suspect(&held, Cause::Unclear);

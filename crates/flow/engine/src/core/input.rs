@@ -47,6 +47,10 @@ pub enum Input {
     WorkerLost {
         worker: WorkerId,
     },
+    /// A step did not end in time and was stopped.
+    TimedOut {
+        batch: BatchId,
+    },
     /// A step panicked: the batch has no answer, the worker lives.
     Unanswered {
         batch: BatchId,

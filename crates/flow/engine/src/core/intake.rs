@@ -17,6 +17,7 @@ use super::{
     fact::Fact,
     input::Effect,
     key::Owed,
+    payload_bytes,
     plan::SourceId,
     run::{Life, RunState},
     settle::After,
@@ -49,7 +50,10 @@ impl Core {
                 return;
             }
         };
-        state.poll.harvested(&intake, now, &limits);
+        let is_new =
+            |taken: &&Taken| !state.known.contains_key(&taken.event.id) && !state.lingering.contains(&taken.event.id);
+        let found = intake.taken.iter().filter(is_new).count();
+        state.poll.harvested(&intake, found, now, &limits);
         if state.schema_version.is_some_and(|before| before != intake.schema_version) {
             // What was missing may be there now: tables come back at the end of a migration.
             state.poll.held.clear();
@@ -94,7 +98,6 @@ impl Core {
         if state.lingering.contains(&event.id) {
             return;
         }
-        self.counters.events += 1;
         match leads {
             Leads::To(targets) => self.admit(source, &event, &targets),
             Leads::Replace(by) => {
@@ -128,6 +131,10 @@ impl Core {
     }
 
     fn park_row(&mut self, source: SourceId, event: EventId, failure: Failure) {
+        for all in self.sources[source as usize].checkpoints.values_mut() {
+            all.iter_mut().for_each(|checkpoint| checkpoint.covers.retain(|covered| *covered != event));
+        }
+        self.sources[source as usize].checkpoints.retain(|_, all| all.iter().all(|c| !c.covers.is_empty()));
         if self.sources[source as usize].settling.parking_rows.insert(event) {
             self.counters.parked += 1;
             self.push_op(source, Op::ParkRow { event, failure }, After::RowParked(event));
@@ -136,6 +143,8 @@ impl Core {
 
     fn remember(&mut self, source: SourceId, event: Arc<Event>, owes: u32) -> Slot {
         let id = event.id;
+        self.counters.events += 1;
+        self.payload_bytes += payload_bytes(&event);
         let row = self.rows.insert(Row { event, source, owes, unsettled: owes });
         self.sources[source as usize].known.insert(id, row);
         row
@@ -153,6 +162,7 @@ impl Core {
             let Some(entity) = entities.get(&target.entity) else { continue };
             owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
         }
+        self.uncover(source, event, &owed);
         if self.would_overflow(source, event, &owed) {
             return;
         }
@@ -168,6 +178,26 @@ impl Core {
             self.owe(key, workflow, row);
             self.start_runs(key);
         }
+    }
+
+    /// Edges are followed afresh: a row that a checkpoint covers may lead elsewhere by now, and its run goes on without
+    /// it; without any it begins anew.
+    fn uncover(&mut self, source: SourceId, event: &Event, owed: &[(&Target, u16, usize)]) {
+        let plan = self.plan.clone();
+        let leads = |run: &Settled| {
+            *run.tenant == *event.tenant
+                && owed.iter().any(|(target, _, workflow)| {
+                    target.entity == run.entity
+                        && target.key == run.key
+                        && plan.workflows[*workflow].name == run.workflow
+                })
+        };
+        self.sources[source as usize].checkpoints.retain(|run, all| {
+            if !leads(run) {
+                all.iter_mut().for_each(|checkpoint| checkpoint.covers.retain(|covered| *covered != event.id));
+            }
+            all.iter().all(|checkpoint| !checkpoint.covers.is_empty())
+        });
     }
 
     /// A key remembers a bounded number of rows; the rest stays in the table until its run has ended.
@@ -215,15 +245,19 @@ impl Core {
                 Some(covers) => covers.contains(&event_id),
                 None => {
                     let open = !run.given || crate::planted::on("PB-15");
-                    open && run.plan.order == Order::Latest && event_kind == Kind::Row
+                    // A message is data of its own: it never merges.
+                    let fresh = |row: &Slot| self.rows.get(*row).is_some_and(|row| row.event.kind == Kind::Row);
+                    open && run.plan.order == Order::Latest && event_kind == Kind::Row && run.rows.iter().all(fresh)
                 }
             };
+            if run.plan.priority.is_none() {
+                run.level = run.level.min(level);
+            }
             if joins && run.life == Life::Open {
                 run.rows.push(row_slot);
                 self.counters.merged += 1;
                 return;
             }
-            run.level = run.level.min(level);
         }
         match key.owed.iter_mut().find(|owed| owed.workflow == workflow) {
             Some(owed) => owed.rows.push(row_slot),
@@ -263,15 +297,15 @@ impl Core {
             };
             let Some(key) = self.keys.get_mut(key_slot) else { return };
             let Some(owed) = key.owed.get_mut(at) else { break };
-            let first_kind = owed.rows.first().and_then(|row| self.rows.get(*row)).map(|row| row.event.kind);
-            let merges = plan.order == Order::Latest && first_kind == Some(Kind::Row);
+            let fresh = |row: &&Slot| self.rows.get(**row).is_some_and(|row| row.event.kind == Kind::Row);
+            let merging =
+                if plan.order == Order::Latest { owed.rows.iter().take_while(fresh).count().max(1) } else { 1 };
             let rows: SmallVec<[Slot; 2]> = match resumed {
                 Some(rows) => {
                     owed.rows.retain(|row| !rows.contains(row));
                     rows
                 }
-                None if merges => std::mem::take(&mut owed.rows),
-                None => smallvec![owed.rows.remove(0)],
+                None => owed.rows.drain(..merging).collect(),
             };
             if owed.rows.is_empty() {
                 key.owed.remove(at);

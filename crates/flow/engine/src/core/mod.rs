@@ -101,6 +101,8 @@ pub struct Core {
     pub(crate) gates: Gates,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
+    /// Of the rows in flight.
+    pub(crate) payload_bytes: usize,
     pub(crate) facts: Facts,
     pub(crate) draining: bool,
     pub(crate) drained_said: bool,
@@ -124,6 +126,7 @@ impl Core {
             gates: Gates::new(&plan),
             timers: Timers::default(),
             counters: Counters::default(),
+            payload_bytes: 0,
             facts: Facts::default(),
             draining: false,
             drained_said: false,
@@ -148,6 +151,7 @@ impl Core {
             Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
             Input::WorkerLost { worker } => self.worker_lost(worker),
             Input::Unanswered { batch } => self.unanswered(batch),
+            Input::TimedOut { batch } => self.timed_out(batch),
             Input::Outcomes { batch, outcomes } => self.outcomes(batch, outcomes, effects),
             Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
             Input::Written { write, result } => self.written(write, result, effects),
@@ -263,7 +267,9 @@ impl Core {
         let rows: Vec<Slot> =
             self.rows.iter().filter(|(_, row)| row.source as usize == source).map(|(slot, _)| slot).collect();
         for slot in rows {
-            self.rows.remove(slot);
+            if let Some(row) = self.rows.remove(slot) {
+                self.payload_bytes -= payload_bytes(&row.event);
+            }
         }
         self.keys.forget_source(id(source));
         let before = &self.sources[source];
@@ -325,6 +331,10 @@ enum Begun {
     Covers,
     /// Another run of its key comes first.
     WithoutIt,
+}
+
+pub(crate) fn payload_bytes(event: &Event) -> usize {
+    event.payload.as_ref().map_or(0, |payload| payload.len())
 }
 
 pub(crate) fn id(index: usize) -> u16 {

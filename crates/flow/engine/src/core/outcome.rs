@@ -395,6 +395,13 @@ impl Core {
         }
     }
 
+    pub(crate) fn timed_out(&mut self, batch: BatchId) {
+        if let Some(held) = self.close_batch(batch) {
+            self.counters.timed_out += 1;
+            self.suspect(&held, Cause::TimeOut);
+        }
+    }
+
     /// The batch ends; its worker has room again, and so have the gates it passed.
     pub(crate) fn close_batch(&mut self, batch: BatchId) -> Option<Held> {
         let held = self.dispatch.close(batch)?;

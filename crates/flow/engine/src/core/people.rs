@@ -140,14 +140,15 @@ impl Core {
             run: self.settled(run),
             version: run.plan.graph.version,
             verdict: if verdict == Verdict::Succeeded { "succeeded" } else { "failed" },
-            steps: timeline(run),
+            steps: timeline(run, &self.row_ids(run)),
         };
         let source = run.source;
         self.push_op(source, Op::History(Box::new(history)), After::Nothing);
     }
 }
 
-fn timeline(run: &RunState) -> Value {
+/// The events tell one run of a key from the next.
+fn timeline(run: &RunState, events: &[honeyflow_event::EventId]) -> Value {
     let graph = &run.plan.graph;
     let failed = run.extras.as_ref().map(|extras| extras.failed.as_slice()).unwrap_or_default();
     let steps = graph.ids().map(|step| {
@@ -157,7 +158,7 @@ fn timeline(run: &RunState) -> Value {
             .map(|(_, index, attempt, failure)| json!({ "index": index, "attempt": attempt, "failure": failure }))
             .collect();
         let name = &*graph.steps[step as usize].name;
-        json!({ "step": name, "state": word(run.run.state(graph, step)), "errors": errors })
+        json!({ "step": name, "state": word(run.run.state(graph, step)), "errors": errors, "events": events })
     });
     Value::Array(steps.collect())
 }

@@ -33,6 +33,8 @@ pub struct SourcePlan {
     pub payload_bytes_max: u64,
     /// By name: the workflows an entity's events start, in order of priority, then name.
     pub entities: HashMap<Name, EntityPlan>,
+    /// By the name that rows bear (a captured table's or an entity's): the entities they may lead to.
+    pub leads: Vec<(Name, Vec<Name>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub struct Limits {
     pub runs_max: usize,
     pub rows_max: usize,
     pub rows_per_key_max: usize,
+    /// Payloads of rows in flight.
+    pub payload_bytes_max: usize,
     pub poll_rows_max: u32,
     pub settle_rows_max: usize,
     /// Sequences per epoch; smaller only in tests.
@@ -85,6 +89,7 @@ impl Default for Limits {
             runs_max: 20_000,
             rows_max: 50_000,
             rows_per_key_max: 256,
+            payload_bytes_max: 64 << 20,
             poll_rows_max: 4_000,
             settle_rows_max: 2_000,
             sequence_max: honeyflow_event::Stamp::SEQUENCE_MAX,

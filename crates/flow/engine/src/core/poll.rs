@@ -117,19 +117,21 @@ impl PollState {
         self.next_at = now.after(limits.store_backoff.wait(self.failures, random).max(limits.poll_busy));
     }
 
-    pub fn harvested(&mut self, intake: &Intake, now: Moment, limits: &Limits) {
+    /// `found`: rows that were not in flight already.
+    pub fn harvested(&mut self, intake: &Intake, found: usize, now: Moment, limits: &Limits) {
         self.failures = 0;
-        let found = intake.taken.len();
         let rewound = std::mem::take(&mut self.rewound);
-        self.swept_full = self.sweeping && found >= self.asked_room as usize;
+        self.swept_full = self.sweeping && intake.taken.len() >= self.asked_room as usize;
         if !self.sweeping {
             self.full = None;
             let mut counts = [0_usize; PRIORITY_LEVELS];
             for taken in &intake.taken {
                 counts[usize::from(taken.event.priority).min(9)] += 1;
             }
-            for taken in intake.taken.iter().filter(|taken| !rewound && (!taken.newest || crate::planted::on("PB-11")))
-            {
+            for (position, looked_to) in self.position.iter_mut().zip(intake.looked_to).filter(|_| !rewound) {
+                *position = (*position).max(looked_to);
+            }
+            for taken in intake.taken.iter().filter(|taken| taken.newest && crate::planted::on("PB-11")) {
                 let position = &mut self.position[usize::from(taken.event.priority).min(9)];
                 *position = (*position).max(taken.event.id);
             }
@@ -187,7 +189,8 @@ impl Core {
             poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
             let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
             known.sort_unstable();
-            let to = poll.position.iter().copied().max().unwrap_or(0);
+            // While nothing comes it looks at everything: a level that nobody polls, say.
+            let to = if busy { poll.position.iter().copied().max().unwrap_or(0) } else { EventId::MAX };
             sweep = Some(Sweep { from: poll.sweep_from, to, room, known: Arc::new(known) });
             self.counters.sweeps += 1;
         } else {
@@ -217,6 +220,9 @@ impl Core {
         let asked = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
         let lanes = self.plan.sources[source].entities.values().map(|entity| self.lanes(entity)).max().unwrap_or(1);
         let runs = (limits.runs_max.saturating_sub(self.runs.len() + asked * lanes)) / lanes;
+        if self.payload_bytes >= limits.payload_bytes_max {
+            return 0;
+        }
         let rows = limits.rows_max.saturating_sub(self.rows.len() + asked);
         u32::try_from(runs.min(rows)).unwrap_or(u32::MAX).min(limits.poll_rows_max)
     }
@@ -241,8 +247,13 @@ impl Core {
             let targets = &self.plan.workflows[*workflow].targets;
             self.counters.open(*workflow) >= half && self.gates.is_gated(*workflow, targets, self.now)
         };
-        for (name, entity) in &self.plan.sources[source].entities {
-            if !entity.workflows.is_empty() && entity.workflows.iter().all(crowded) {
+        let planned = &self.plan.sources[source];
+        let gated = |entity: &Name| {
+            let workflows = planned.entities.get(entity).map(|entity| &entity.workflows);
+            workflows.is_some_and(|workflows| !workflows.is_empty() && workflows.iter().all(crowded))
+        };
+        for (name, leads) in &planned.leads {
+            if leads.iter().all(gated) {
                 passed.push(PassedOver { entity: name.clone(), workflow: None });
             }
         }

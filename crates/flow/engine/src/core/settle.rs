@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashSet;
-use honeyflow_event::{Document, Epoch, EventId};
-use honeyflow_runtime::{Failure, Moment};
+use honeyflow_event::{Document, Epoch, EventId, Kind};
+use honeyflow_runtime::{Class, Failure, Moment};
 use honeyflow_store::{Op, Reply, Write, write::Parked};
 use honeyflow_workflow::{End, Verdict};
 use smallvec::SmallVec;
@@ -37,6 +37,8 @@ pub(crate) struct Settling {
     /// Runs that have succeeded, each with the rows whose last obligation that was.
     runs: Vec<(Slot, SmallVec<[EventId; 2]>)>,
     under_way: BTreeMap<WriteId, UnderWay>,
+    /// Pages of fan-outs and everything else take turns.
+    page_is_next: bool,
     pub parking_rows: HashSet<EventId>,
     pub retry_at: Moment,
     failures: u32,
@@ -48,7 +50,35 @@ struct UnderWay {
     after: Vec<After>,
 }
 
+/// A page of a fan-out runs a statement of the configuration: it is sent alone, so that it fails and is slow alone.
+fn is_page(op: &Op) -> bool {
+    matches!(op, Op::FanOut(_))
+}
+
 impl Settling {
+    /// What goes into the next write: one page of a fan-out, or up to `limit` of everything else, in turn.
+    fn next_ops(&mut self, limit: usize) -> (Vec<Op>, Vec<After>) {
+        let has_page = self.ops.iter().any(is_page);
+        let has_other = !self.runs.is_empty() || !self.ops.iter().all(is_page);
+        let page = has_page && (self.page_is_next || !has_other);
+        self.page_is_next = has_page && !page;
+        if !has_page && self.ops.len() <= limit {
+            return (std::mem::take(&mut self.ops), std::mem::take(&mut self.after));
+        }
+        let (mut ops, mut after) = (Vec::new(), Vec::new());
+        let limit = if page { 1 } else { limit };
+        for (op, then) in std::mem::take(&mut self.ops).into_iter().zip(std::mem::take(&mut self.after)) {
+            let (ops, after) = if is_page(&op) == page && ops.len() < limit {
+                (&mut ops, &mut after)
+            } else {
+                (&mut self.ops, &mut self.after)
+            };
+            ops.push(op);
+            after.push(then);
+        }
+        (ops, after)
+    }
+
     pub fn is_quiet(&self) -> bool {
         self.ops.is_empty() && self.runs.is_empty() && self.under_way.is_empty()
     }
@@ -122,6 +152,7 @@ impl Core {
         let (source, workflow) = (run.source, run.workflow);
         let parked = Parked {
             run: self.settled(run),
+            message: (event.kind == Kind::Message).then_some(event.id),
             events: if crate::planted::on("PB-20") { Vec::new() } else { paid },
             priority: event.priority,
             version: run.plan.graph.version,
@@ -154,11 +185,10 @@ impl Core {
         }
         let fence = self.sources[source].term.as_ref().expect("trusted").fence();
         let settling = &mut self.sources[source].settling;
-        let count = settling.ops.len().min(limit);
-        let mut ops: Vec<Op> = settling.ops.drain(..count).collect();
-        let mut after: Vec<After> = settling.after.drain(..count).collect();
+        let (mut ops, mut after) = settling.next_ops(limit);
         // Whoever pays a row's last obligation deletes it: not before a park that paid another one is on its way too.
-        let count = if settling.ops.is_empty() { settling.runs.len().min(limit) } else { 0 };
+        let clear = settling.ops.iter().all(is_page) && !ops.iter().any(is_page);
+        let count = if clear { settling.runs.len().min(limit) } else { 0 };
         let done: Vec<_> = settling.runs.drain(..count).collect();
         if !done.is_empty() {
             let events = done.iter().flat_map(|(_, rows)| rows.iter().copied()).collect();
@@ -189,6 +219,9 @@ impl Core {
                     self.committed(super::id(source), after);
                 }
             }
+            Err(failure) if matches!(ops[..], [Op::FanOut(_)]) => {
+                self.page_failed(super::id(source), ops, after, &failure)
+            }
             other => {
                 // Sent again as it is: each operation may be repeated without harm.
                 settling.ops.splice(0..0, ops);
@@ -209,6 +242,26 @@ impl Core {
                     }
                 }
             }
+        }
+    }
+
+    /// The page's row stays where it is. It is tried again behind everything else, or held until the schema changes.
+    fn page_failed(&mut self, source: SourceId, ops: Vec<Op>, after: Vec<After>, failure: &Failure) {
+        self.counters.write_failures += 1;
+        self.counters.note_store_failure(failure);
+        let row = after.iter().find_map(|after| if let After::RowGone(row) = after { Some(*row) } else { None });
+        let state = &mut self.sources[source as usize];
+        if failure.class == Class::Retry {
+            state.settling.ops.extend(ops);
+            state.settling.after.extend(after);
+            state.settling.retry_at = self.now.after(self.plan.limits.store_backoff.base);
+            return;
+        }
+        if let Some(slot) = row
+            && let Some(row) = self.rows.get(slot)
+        {
+            state.poll.hold(&row.event, failure.clone());
+            self.forget_row(slot);
         }
     }
 
@@ -258,6 +311,7 @@ impl Core {
 
     fn forget_row(&mut self, slot: Slot) {
         let Some(row) = self.rows.remove(slot) else { return };
+        self.payload_bytes -= super::payload_bytes(&row.event);
         let state = &mut self.sources[row.source as usize];
         state.known.remove(&row.event.id);
         if state.poll.is_under_way() {

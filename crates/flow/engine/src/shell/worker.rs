@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_runtime::Failure;
-use honeyflow_step::{Outcome, Step};
+use honeyflow_step::Step;
 use honeyflow_workflow::expression::STACK_BYTES;
 use tokio::sync::mpsc;
 
@@ -14,18 +13,13 @@ pub(super) fn work(steps: &[Vec<Arc<dyn Step>>], batch: BatchId, work: Work, inp
     match work {
         Work::Execute { workflow, step, batch: work } => {
             let timeout = work.timeout;
-            let count = work.items.len();
             let step = steps[workflow][step as usize].clone();
             tokio::spawn(async move {
                 // A task of its own: a panic is the end of the batch, not of the node.
                 let attempt = tokio::spawn(async move { tokio::time::timeout(timeout, step.execute(work)).await });
                 let input = match attempt.await {
                     Ok(Ok(outcomes)) => Input::Outcomes { batch, outcomes },
-                    Ok(Err(_)) if count > 1 => Input::Unanswered { batch },
-                    Ok(Err(_)) => {
-                        let failure = Failure::retry("timed-out", format!("no answer within {timeout:?}"));
-                        Input::Outcomes { batch, outcomes: vec![Outcome::Failed(failure)] }
-                    }
+                    Ok(Err(_)) => Input::TimedOut { batch },
                     Err(panic) => {
                         tracing::error!(batch, %panic, "a step panicked");
                         Input::Unanswered { batch }
