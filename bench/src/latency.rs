@@ -32,6 +32,8 @@ struct Run {
     p50: f64,
     p99: f64,
     commit: f64,
+    commit_p99: f64,
+    commits: usize,
 }
 
 pub fn measure(runtime: &Runtime, template: &Shop, options: &Options, reporter: &mut Reporter) -> Result<()> {
@@ -39,7 +41,8 @@ pub fn measure(runtime: &Runtime, template: &Shop, options: &Options, reporter: 
     for run in 1..=reporter.runs {
         eprintln!("latency: run {run} of {}", reporter.runs);
         let measured = runtime.block_on(one(template, options))?;
-        eprintln!("  p50 {:.2} ms, p99 {:.2} ms, commit {:.2} ms", measured.p50, measured.p99, measured.commit);
+        let Run { p50, p99, commit, commit_p99, commits } = measured;
+        eprintln!("  p50 {p50:.2} ms, p99 {p99:.2} ms; {commits} commits of {commit:.2} ms, p99 {commit_p99:.2} ms");
         all.push(measured);
     }
     let each = |value: fn(&Run) -> f64| all.iter().map(value).collect::<Vec<f64>>();
@@ -78,11 +81,13 @@ async fn one(template: &Shop, options: &Options) -> Result<Run> {
     }
     // Everything was indexed, since nothing waits any more: these were found before COMMIT came back to its caller.
     latencies.splice(0..0, std::iter::repeat_n(0.0, before));
-    let commits: Vec<f64> = commits.iter().map(|took| took.as_secs_f64() * 1000.0).collect();
+    let mut commits: Vec<f64> = commits.iter().map(|took| took.as_secs_f64() * 1000.0).collect();
+    commits.sort_by(f64::total_cmp);
     let (Some(p50), Some(p99)) = (percentile(&latencies, 50), percentile(&latencies, 99)) else {
         return Err("nothing was changed".into());
     };
-    Ok(Run { p50, p99, commit: median(&commits) })
+    let commit_p99 = percentile(&commits, 99).unwrap_or(f64::NAN);
+    Ok(Run { p50, p99, commit: median(&commits), commit_p99, commits: commits.len() })
 }
 
 /// Open loop: each change has its time, however long the one before it took.

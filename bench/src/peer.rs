@@ -27,6 +27,7 @@ const MERGE_THREADS: usize = 1;
 const COMMIT_WRITES: usize = 8_000;
 const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
 const DELETED_SHARE_MAX: f32 = 0.4;
+const SMALL_SEGMENT_MAX: u32 = 500;
 const WORD_BYTES_MAX: usize = 255;
 
 type Batch = Vec<UserOperation<TantivyDocument>>;
@@ -85,6 +86,7 @@ fn write(index: &Index, batches: &Receiver<Batch>) -> Result<u64> {
     let mut writer: IndexWriter = index.writer_with_options(options)?;
     let mut merges = LogMergePolicy::default();
     merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
+    merges.set_min_layer_size(SMALL_SEGMENT_MAX);
     writer.set_merge_policy(Box::new(merges));
     let (mut written, mut uncommitted, mut first_at) = (0, 0, Instant::now());
     for batch in batches {

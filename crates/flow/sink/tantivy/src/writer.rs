@@ -43,6 +43,9 @@ use crate::{
 const REOPEN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 /// Above this share of deleted documents a segment is rewritten.
 const DELETED_SHARE_MAX: f32 = 0.4;
+/// Segments up to so many documents count as equally small. With Tantivy's own 10,000 a trickle of changes would rewrite
+/// thousands of documents every few commits.
+const SMALL_SEGMENT_MAX: u32 = 500;
 
 pub(crate) enum Job {
     Write {
@@ -390,6 +393,7 @@ impl State {
         let writer: IndexWriter = index.writer_with_options(options)?;
         let mut merges = LogMergePolicy::default();
         merges.set_del_docs_ratio_before_merge(DELETED_SHARE_MAX);
+        merges.set_min_layer_size(SMALL_SEGMENT_MAX);
         writer.set_merge_policy(Box::new(merges));
         generation.reader.reload()?;
         let snapshot = Snapshot::new(generation.reader.searcher(), &generation.layout)?;
