@@ -46,7 +46,7 @@ impl Id {
         if name.starts_with("emcee_") {
             return vec![Self { family: "WF", number: 140 }];
         }
-        let mut words = name.split('_');
+        let mut words = name.split('_').flat_map(Self::apart);
         let mut found = Vec::new();
         while let (Some(letters), Some(digits)) = (words.next(), words.next()) {
             let family = FAMILIES.iter().find(|(family, _)| family.to_ascii_lowercase() == letters);
@@ -54,6 +54,15 @@ impl Id {
             found.push(Self { family, number });
         }
         found
+    }
+}
+
+impl Id {
+    /// `f26` is spelt in one word: letters and digits apart.
+    fn apart(word: &str) -> impl Iterator<Item = &str> {
+        let letters = word.bytes().take_while(u8::is_ascii_lowercase).count();
+        let (letters, digits) = word.split_at(letters);
+        [letters, digits].into_iter().filter(|part| !part.is_empty())
     }
 }
 

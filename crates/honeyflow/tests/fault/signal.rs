@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::{shop::Shop, wait};
 
 #[test]
-fn wf_97_a_pause_is_heeded_at_once_and_outlives_the_node() {
+fn wf_78_a_pause_is_heeded_at_once_and_outlives_the_node() {
     let shop = Shop::new(20);
     let node = shop.start();
     shop.until_quiet(&node);

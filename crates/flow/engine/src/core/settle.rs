@@ -220,7 +220,7 @@ impl Core {
                 }
             }
             Err(failure) if matches!(ops[..], [Op::FanOut(_)]) => {
-                self.page_failed(super::id(source), ops, after, &failure)
+                self.page_failed(super::id(source), ops, after, &failure);
             }
             other => {
                 // Sent again as it is: each operation may be repeated without harm.
