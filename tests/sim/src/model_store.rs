@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_event::{Event, EventId, Name, PRIORITY_LEVELS};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_invariant::{fence::Accepted, loss::Fate};
 use honeyflow_runtime::Failure;

@@ -1,0 +1,84 @@
+//! What is merged, what waits, and when rows go.
+
+use honeyflow_engine::core::{Input, plan::Limits};
+use honeyflow_store::Reply;
+use honeyflow_workflow::{Workflow, builder::step};
+
+use crate::table::{Table, keys, plain, settled};
+
+#[test]
+fn ob_39_rows_of_a_key_merge_until_an_attempt_is_given_out() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a"), (2, "a"), (3, "b")]);
+    assert_eq!(keys(&table.done("load")), ["a", "b"], "one run for both rows of a");
+    table.done("index");
+    assert_eq!(settled(&table.commit()), [1, 2, 3]);
+}
+
+/// OB-40: and WF-66.
+#[test]
+fn ob_40_one_run_per_key_until_its_acknowledgement_has_committed() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    table.rows(&[(2, "a"), (3, "a")]);
+    table.done("index");
+    assert!(table.given.is_empty(), "the key is held until the commit");
+    assert_eq!(settled(&table.commit()), [1]);
+    assert_eq!(keys(&table.done("load")), ["a"], "rows that came meanwhile are one run");
+    table.done("index");
+    assert_eq!(settled(&table.commit()), [2, 3]);
+    assert_eq!(table.open_runs(), 0);
+}
+
+/// RL-13: nothing is deleted before the sink has confirmed, and exactly the rows read are.
+#[test]
+fn rl_13_a_row_goes_after_its_sink_and_by_its_id() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(7, "a")]);
+    table.done("load");
+    assert!(table.written.is_empty());
+    table.done("index");
+    assert_eq!(settled(&table.commit()), [7]);
+}
+
+/// WF-23: a row that two workflows owe goes with the last of them.
+#[test]
+fn wf_23_a_row_goes_with_its_last_obligation() {
+    let mut both = plain();
+    both.push(Workflow::new("mail").on("shop", "book").step("call", step("work")));
+    let mut table = Table::new(&both);
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    table.done("index");
+    assert_eq!(settled(&table.commit()), [0_i64; 0], "mail is still owed");
+    table.done("call");
+    assert_eq!(settled(&table.commit()), [1]);
+}
+
+/// OB-44: a refused acknowledgement is not taken for one.
+#[test]
+fn ob_44_a_refused_acknowledgement_frees_nothing() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    table.done("index");
+    let (write, _) = table.written.pop_front().expect("written");
+    table.tell(Input::Written { write, result: Ok(Reply::Fenced) });
+    assert_eq!((table.open_runs(), table.minted), (1, 1), "it asks whether the lease is still ours");
+    table.tell(Input::Lost { lease: "shard/shop/0".into() });
+    assert_eq!(table.open_runs(), 0, "everything is forgotten; the row is still in the table");
+}
+
+#[test]
+fn wf_94_with_all_workers_stopped_sources_give_no_more_than_max_runs() {
+    let limits = Limits { runs_max: 8, ..Limits::default() };
+    let mut table = Table::with_limits(&plain(), limits);
+    let asked = table.asked();
+    let room: u32 = asked.levels.iter().map(|level| level.room).sum::<u32>() + asked.newest;
+    assert!((1..=8).contains(&room), "{room}");
+    let names: Vec<String> = (0..room).map(|n| n.to_string()).collect();
+    let rows: Vec<(i64, &str)> = (1..).zip(names.iter().map(String::as_str)).collect();
+    table.rows(&rows);
+    assert!(table.open_runs() <= 8);
+}
