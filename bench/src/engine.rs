@@ -172,6 +172,7 @@ fn plan(graph: Arc<Graph>) -> Plan {
         shard: 0,
         payload_bytes_max: 1 << 20,
         entities,
+        leads: vec![(ENTITY.into(), vec![ENTITY.into()])],
     };
     Plan {
         sources: vec![source],
