@@ -2,7 +2,6 @@
 //! the machine, which is older and made by others.
 
 mod catalogue;
-mod cost;
 mod drift;
 mod install;
 mod keys;
