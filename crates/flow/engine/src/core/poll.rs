@@ -1,7 +1,8 @@
 //! When to ask a source, and for how much. There is no cursor: a position per priority only says where to look first,
 //! sweeps look below it, and rows in flight are recognised.
 //!
-//! 1 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when idle.
+//! 1 to 2 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when
+//! idle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,6 +21,9 @@ use super::{
     input::Effect,
     plan::{EntityPlan, Limits},
 };
+
+/// Rows this close to one another count as coming all the time.
+const ROWS_COME: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(crate) struct PollState {
@@ -140,6 +144,8 @@ impl PollState {
         if found > 0 {
             self.last_rows_at = now;
             self.interval = limits.poll_busy;
+        } else if now.since(self.last_rows_at) < ROWS_COME {
+            self.interval = limits.poll_busy * 2;
         } else if now.since(self.last_rows_at) < Duration::from_secs(1) {
             self.interval = limits.poll_quiet;
         } else {
