@@ -105,7 +105,7 @@ impl Core {
             let evaluate =
                 must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
             let queue = self.ready.queue(run.workflow, step, evaluate);
-            self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now }, false);
+            self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now, level: run.level }, false);
         }
         self.conclude_if_ended(slot);
     }
@@ -118,7 +118,7 @@ impl Core {
         let evaluated = index > 0 || run.find_extra(step, index).is_some_and(|extra| extra.evaluated);
         let evaluate = must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
         let queue = self.ready.queue(run.workflow, step, evaluate);
-        self.ready.push(queue, run.level, Ready { run: slot, index, since: self.now }, front);
+        self.ready.push(queue, run.level, Ready { run: slot, index, since: self.now, level: run.level }, front);
     }
 
     pub(crate) fn dispatch_all(&mut self, effects: &mut Vec<Effect>) {
@@ -181,7 +181,10 @@ impl Core {
         let mut to_evaluate = Vec::new();
         let mut left = Vec::new();
         for ready in entries {
-            let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open) else { continue };
+            let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open && run.level == ready.level)
+            else {
+                continue;
+            };
             let (source, needs_stamp) = (run.source, definition.role == Role::Load || run.stamp.0 == 0);
             if !self.is_trusted(source) {
                 left.push(*ready);

@@ -9,7 +9,7 @@ use honeyflow_store::{
     Op,
     write::{Checkpoint, Checkpointed, FanOut, Settled},
 };
-use honeyflow_workflow::{End, Exclusion, Order, Role, Run};
+use honeyflow_workflow::{End, Exclusion, Order, Role, Run, State};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     key::Owed,
     payload_bytes,
     plan::SourceId,
+    ready::{Ready, must_evaluate},
     run::{Life, RunState},
     settle::After,
     timer::{Timer, Waiting},
@@ -250,12 +251,20 @@ impl Core {
                     open && run.plan.order == Order::Latest && event_kind == Kind::Row && run.rows.iter().all(fresh)
                 }
             };
-            if run.plan.priority.is_none() {
-                run.level = run.level.min(level);
-            }
             if joins && run.life == Life::Open {
                 run.rows.push(row_slot);
                 self.counters.merged += 1;
+                // Nothing of it has been touched, so that all that is ready stands in a queue.
+                let untouched = !run.given && run.leased == 0 && run.extras.is_none();
+                if untouched && level < run.level && run.plan.priority.is_none() {
+                    run.level = level;
+                    let graph = run.plan.graph.clone();
+                    for step in graph.ids().filter(|step| run.run.state(&graph, *step) == State::Ready) {
+                        let evaluate = must_evaluate(&graph.steps[step as usize]);
+                        let queue = self.ready.queue(workflow, step, evaluate);
+                        self.ready.push(queue, level, Ready { run: *slot, index: 0, since: self.now, level }, false);
+                    }
+                }
                 return;
             }
         }

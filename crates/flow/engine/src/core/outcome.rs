@@ -238,7 +238,7 @@ impl Core {
             let Some(fine) = verdict else {
                 let queue = self.ready.queue(run.workflow, step, false);
                 for index in started {
-                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now }, false);
+                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level: level }, false);
                 }
                 return;
             };
@@ -432,7 +432,7 @@ impl Core {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
             if run.life == Life::Open {
-                group.push(Ready { run: item.run, index: item.index, since: self.now });
+                group.push(Ready { run: item.run, index: item.index, since: self.now, level: run.level });
             }
         }
         self.counters.suspected += group.len() as u64;

@@ -21,6 +21,8 @@ pub(crate) struct Ready {
     pub run: Slot,
     pub index: u32,
     pub since: Moment,
+    /// Where it was queued. A run that was lifted since stands in a better queue too, and this entry counts no more.
+    pub level: Priority,
 }
 
 pub(crate) struct Queue {

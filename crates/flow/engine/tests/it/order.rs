@@ -82,3 +82,23 @@ fn wf_94_with_all_workers_stopped_sources_give_no_more_than_max_runs() {
     table.rows(&rows);
     assert!(table.open_runs() <= 8);
 }
+
+/// A change by a person does not wait behind a reindex of the same key.
+#[test]
+fn wf_69_a_newer_event_lifts_its_run() {
+    let one_by_one = Workflow::new("index").on("shop", "book").step("load", step("load").set("batch", 1));
+    let mut table = Table::new(&[one_by_one]);
+    table.tell(Input::Hello { worker: 0, room: Vec::new() });
+    table.rows_at(8, &[(1, "other"), (2, "book")]);
+    table.rows(&[(3, "book")]);
+    table.tell(Input::Hello { worker: 0, room: vec![(1, 1)] });
+    assert_eq!(keys(&table.done("load")), ["book"]);
+    assert_eq!(keys(&table.done("load")), ["other"]);
+    assert!(table.given.is_empty(), "and nothing is given out twice");
+    let mut gone = settled(&table.commit());
+    while !table.written.is_empty() {
+        gone.extend(settled(&table.commit()));
+    }
+    gone.sort_unstable();
+    assert_eq!(gone, [1, 2, 3]);
+}

@@ -136,14 +136,20 @@ impl Table {
 
     /// Answers the poll with rows of these ids and keys.
     pub fn rows(&mut self, rows: &[(EventId, &str)]) {
+        self.rows_at(4, rows);
+    }
+
+    /// The same with a priority.
+    pub fn rows_at(&mut self, priority: u8, rows: &[(EventId, &str)]) {
         self.asked();
         let (poll, request) = self.poll.take().expect("asked for");
         let mut looked_to = request.levels.map(|level| level.after);
         let mut taken = Vec::new();
         for (id, key) in rows {
-            looked_to[4] = looked_to[4].max(*id);
+            let level = &mut looked_to[usize::from(priority)];
+            *level = (*level).max(*id);
             let target = honeyflow_event::Target { entity: "book".into(), key: (*key).into() };
-            taken.push(Taken { event: row(*id, key), leads: Leads::To(smallvec![target]), newest: false });
+            taken.push(Taken { event: row(*id, key, priority), leads: Leads::To(smallvec![target]), newest: false });
         }
         let intake = Intake { taken, looked_to, ..Intake::default() };
         self.tell(Input::Polled { source: 0, poll, result: Ok(intake) });
@@ -178,7 +184,7 @@ impl Table {
     }
 }
 
-pub fn row(id: EventId, key: &str) -> Arc<Event> {
+fn row(id: EventId, key: &str, priority: u8) -> Arc<Event> {
     Arc::new(Event {
         id,
         format: 1,
@@ -186,7 +192,7 @@ pub fn row(id: EventId, key: &str) -> Arc<Event> {
         tenant: "".into(),
         entity: "book".into(),
         key: key.into(),
-        priority: 4,
+        priority,
         workflow: None,
         created_ms: 0,
         dedupe: None,
