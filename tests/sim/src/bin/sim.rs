@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let took = began.elapsed();
     println!("{report}; {:.1} seeds/s", report.seeds as f64 / took.as_secs_f64().max(0.001));
-    if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {

@@ -33,6 +33,7 @@ fn rl_33_a_thousand_seeds_hold() {
     let report = play(1, 1000, 5, |_| {});
     println!("{report}");
     assert_good(&report.failed);
+    assert!(report.is_good(), "{report}");
     assert_eq!(report.seeds, 1000);
     let total = &report.total;
     assert!(total.stale_refused > 100 && total.fenced > 100 && total.late_commits > 1000, "{report}");

@@ -53,13 +53,13 @@ impl Core {
                 let extra = run.extra(step, index);
                 (extra.evaluated, extra.input) = (true, Some(input));
                 let queue = self.ready.queue(run.workflow, step, false);
-                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level: level }, false);
+                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
             }
             Evaluated::Skip if definition.role == Role::Sink && definition.otherwise == Otherwise::Delete => {
                 let extra = run.extra(step, index);
                 (extra.evaluated, extra.input) = (true, Some(None));
                 let queue = self.ready.queue(run.workflow, step, false);
-                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level: level }, false);
+                self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
             }
             Evaluated::Skip => self.finish(waiting, End::Skipped, None),
             Evaluated::Each(inputs) if inputs.len() > INSTANCES_MAX => {
@@ -76,7 +76,7 @@ impl Core {
                 }
                 let queue = self.ready.queue(run.workflow, step, false);
                 while let Some(index) = instances.next() {
-                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level: level }, false);
+                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
                 }
                 let outputs = vec![None; inputs.len()];
                 run.extra(step, 0).evaluated = true;

@@ -238,7 +238,7 @@ impl Core {
             let Some(fine) = verdict else {
                 let queue = self.ready.queue(run.workflow, step, false);
                 for index in started {
-                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level: level }, false);
+                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
                 }
                 return;
             };
