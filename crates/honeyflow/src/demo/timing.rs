@@ -37,8 +37,9 @@ impl Seen {
             .iter()
             .filter_map(|(book, revision, committed)| {
                 let seen = revisions.get(&book.to_string())?;
-                let (_, at) = seen.iter().find(|(seen, at)| seen >= revision && at >= committed)?;
-                Some(at.duration_since(*committed).as_secs_f64() * 1000.0)
+                // Revisions only grow. It may be there before the application was told that its COMMIT has returned.
+                let (_, at) = seen.iter().find(|(seen, _)| seen >= revision)?;
+                Some(at.saturating_duration_since(*committed).as_secs_f64() * 1000.0)
             })
             .collect();
         millis.sort_by(f64::total_cmp);

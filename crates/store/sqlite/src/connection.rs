@@ -38,11 +38,21 @@ impl Options {
             create: false,
             set_wal: false,
             relaxed: false,
-            busy_timeout: Duration::from_secs(5),
+            busy_timeout: BUSY_TIMEOUT,
             queue_max: 1024,
             acknowledge_every: Duration::from_millis(50),
         }
     }
+}
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const TRY_EVERY: Duration = Duration::from_micros(500);
+
+/// SQLite's own handler sleeps up to 100 ms between tries. An application that writes without a pause leaves the lock free
+/// for microseconds only, and would keep our acknowledgements, and with them the keys, waiting for seconds.
+fn try_again(tries: i32) -> bool {
+    std::thread::sleep(TRY_EVERY);
+    u128::from(tries.unsigned_abs()) * TRY_EVERY.as_micros() < BUSY_TIMEOUT.as_micros()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,14 +67,18 @@ pub(crate) fn open(options: &Options, role: Role) -> Result<Connection, Failure>
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     let place = options.path.display();
-    let connection = Connection::open_with_flags(&options.path, flags)
+    let mut connection = Connection::open_with_flags(&options.path, flags)
         .map_err(|error| outcome::failure(&error, format_args!("open {place}")))?;
-    configure(&connection, options, role).map_err(|error| outcome::failure(&error, format_args!("open {place}")))?;
+    configure(&mut connection, options, role)
+        .map_err(|error| outcome::failure(&error, format_args!("open {place}")))?;
     Ok(connection)
 }
 
-fn configure(connection: &Connection, options: &Options, role: Role) -> rusqlite::Result<()> {
+fn configure(connection: &mut Connection, options: &Options, role: Role) -> rusqlite::Result<()> {
     connection.busy_timeout(options.busy_timeout)?;
+    if role == Role::Writer && options.busy_timeout == BUSY_TIMEOUT {
+        connection.busy_handler(Some(try_again))?;
+    }
     connection.set_prepared_statement_cache_capacity(128);
     // Else every other value bound to a statement has it planned anew: ten times in each poll.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
