@@ -88,20 +88,27 @@ pub(crate) fn write(connection: &Connection, admin: &Admin) -> Result<AdminReply
     result.map_err(|error| outcome::failure(&error, "change"))
 }
 
-/// Counts come from the indexes; the oldest of each level is the one with the lowest id.
+/// Counts come from the indexes, that of the default level is what is left of the table; the oldest of each level is
+/// the one with the lowest id.
 fn lag(connection: &Connection) -> rusqlite::Result<Lag> {
     let now_ms = write::now_ms(connection)?;
     let mut by_priority = [0_u64; honeyflow_event::PRIORITY_LEVELS];
     let mut oldest_at = None;
     let mut levels = connection.prepare_cached(
-        "select min(max(priority, 0), 9), count(*), min(id) from honeyflow_outbox where ready_at is null group by priority",
+        "select min(max(priority, 0), 9), count(*), min(id) from honeyflow_outbox
+         where ready_at is null and priority <> 4 group by priority
+         union all
+         select 4, (select count(*) from honeyflow_outbox)
+                     - (select count(*) from honeyflow_outbox where ready_at is null and priority <> 4)
+                     - (select count(*) from honeyflow_outbox where ready_at is not null),
+           (select id from honeyflow_outbox where ready_at is null and +priority = 4 order by id limit 1)",
     )?;
     let mut rows = levels.query([])?;
     while let Some(row) = rows.next()? {
         by_priority[usize::from(row.get::<_, u8>(0)?)] += count(row, 1)?;
         let created_at: Option<i64> = connection
             .prepare_cached("select created_at from honeyflow_outbox where id = ?1")?
-            .query_row([row.get::<_, i64>(2)?], |row| row.get(0))
+            .query_row([row.get::<_, Option<i64>>(2)?], |row| row.get(0))
             .optional()?;
         oldest_at = oldest_at.into_iter().chain(created_at).min();
     }

@@ -1,11 +1,15 @@
 //! Reading the outbox: one snapshot per poll, no lock taken.
 //!
+//! Rows of the default priority stand in no index, so that the application's transaction writes one page less; they are
+//! found along the primary key, and a poll that has read to the table's end says so, lest the next one step over the
+//! same rows of other levels again.
+//!
 //! Passed-over rows are skipped while stepping, before anything of them is copied, and a poll looks at a bounded
 //! number of them; how far it came is told in `looked_to`. Rows whose `dedupe` mark is stored are repeats of what is
 //! done: they are never given out, and the writer removes them.
 
 use hashbrown::HashSet;
-use honeyflow_event::{Event, EventId, PRIORITY_LEVELS};
+use honeyflow_event::{Event, EventId, PRIORITY_DEFAULT, PRIORITY_LEVELS};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Poll, Polled,
@@ -33,6 +37,7 @@ pub(crate) struct Poller {
 /// Statements in full, so that the cache finds them without their being put together for each poll.
 struct Texts {
     level: String,
+    default_level: String,
     due: String,
     newest: String,
     sweep: String,
@@ -60,7 +65,12 @@ impl Poller {
         let texts = Texts {
             level: format!(
                 "select {COLUMNS} from honeyflow_outbox
-                 where shard = ?2 and priority = ?3 and id > ?4 and ready_at is null order by id limit ?5"
+                 where shard = ?2 and priority = ?3 and priority <> {PRIORITY_DEFAULT} and id > ?4 and ready_at is null
+                 order by id limit ?5"
+            ),
+            default_level: format!(
+                "select {COLUMNS} from honeyflow_outbox
+                 where id > ?4 and +shard = ?2 and +priority = ?3 and ready_at is null order by id limit ?5"
             ),
             due: format!(
                 "select {COLUMNS} from honeyflow_outbox
@@ -151,11 +161,14 @@ impl Look<'_> {
             if room_left > 0 {
                 let look_max = LOOK_MAX.max(poll.levels[level].room);
                 let parameters = params![payload_max(poll), poll.shard, priority, poll.levels[level].after, look_max];
-                self.step(
-                    &texts.level,
+                let is_default = priority == PRIORITY_DEFAULT;
+                let mut looked = 0;
+                let to_the_end = self.step(
+                    if is_default { &texts.default_level } else { &texts.level },
                     parameters,
                     |_| true,
                     |polled, id, seen| {
+                        looked += 1;
                         polled.looked_to[level] = id;
                         room_left -= usize::from(!matches!(seen, Seen::PassedOver));
                         if let Seen::Taken(event) = seen {
@@ -164,11 +177,24 @@ impl Look<'_> {
                         room_left > 0
                     },
                 )?;
+                if is_default && to_the_end && looked < look_max {
+                    self.looked_to_the_end(level)?;
+                }
             }
             due.truncate(room - taken.len());
             self.gathered.polled.events.append(&mut due);
             self.gathered.polled.events.append(&mut taken);
         }
+        Ok(())
+    }
+
+    fn looked_to_the_end(&mut self, level: usize) -> rusqlite::Result<()> {
+        let last: Option<EventId> = self
+            .connection
+            .prepare_cached("select max(id) from honeyflow_outbox")?
+            .query_row([], |row| row.get(0))?;
+        let looked_to = &mut self.gathered.polled.looked_to[level];
+        *looked_to = (*looked_to).max(last.unwrap_or(0));
         Ok(())
     }
 
@@ -238,14 +264,15 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Steps through rows until `visit` has enough. A row that is not `wanted` counts as passed over.
+    /// Steps through rows until `visit` has enough; whether it came to the end. A row that is not `wanted` counts as
+    /// passed over.
     fn step<P: Params>(
         &mut self,
         text: &str,
         parameters: P,
         mut wanted: impl FnMut(&Head<'_>) -> bool,
         mut visit: impl FnMut(&mut Polled, EventId, Seen) -> bool,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<bool> {
         let mut statement = self.connection.prepare_cached(text)?;
         let mut rows = statement.query(parameters)?;
         while let Some(row) = rows.next()? {
@@ -254,10 +281,10 @@ impl Look<'_> {
             let seen = if passed_over || !wanted(&head) { Seen::PassedOver } else { self.take(row, &head)? };
             let enough = !visit(&mut self.gathered.polled, head.id, seen);
             if enough || self.gathered.bytes >= POLL_BYTES_MAX {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn take(&mut self, row: &Row<'_>, head: &Head<'_>) -> rusqlite::Result<Seen> {

@@ -253,7 +253,7 @@ fn fan_out_page(
     let pending: i64 = cached(
         connection,
         "select count(*) from (select 1 from honeyflow_outbox
-           where shard = 0 and priority = ?1 and ready_at is null and kind = 'row' limit ?2)",
+           where shard = 0 and priority = ?1 and priority <> 4 and ready_at is null and kind = 'row' limit ?2)",
     )?
     .query_row(params![honeyflow_event::PRIORITY_FAN_OUT, fan_out.pending_max], |row| row.get(0))?;
     if pending >= i64::from(fan_out.pending_max) {

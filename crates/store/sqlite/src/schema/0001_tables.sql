@@ -21,7 +21,8 @@ create table honeyflow_outbox (
   root        bigint,
   payload     text
 );
-create index honeyflow_outbox_ready on honeyflow_outbox (shard, priority, id) where ready_at is null;
+-- Rows of the default priority are found along the primary key: one page less in the application's transaction.
+create index honeyflow_outbox_ready on honeyflow_outbox (shard, priority, id) where ready_at is null and priority <> 4;
 create index honeyflow_outbox_due on honeyflow_outbox (shard, ready_at) where ready_at is not null;
 
 -- Outputs that a repeat must not compute again. parked: 0, or the parked entry that keeps them.

@@ -83,7 +83,7 @@ async fn ob_1_the_outbox_has_the_columns_of_the_specification() {
         .unwrap();
     assert_eq!(indexes.len(), 2, "{indexes:?}");
     assert!(indexes[0].ends_with("(shard, ready_at) where ready_at is not null"), "{indexes:?}");
-    assert!(indexes[1].ends_with("(shard, priority, id) where ready_at is null"), "{indexes:?}");
+    assert!(indexes[1].ends_with("(shard, priority, id) where ready_at is null and priority <> 4"), "{indexes:?}");
 }
 
 #[tokio::test]
@@ -118,4 +118,37 @@ async fn the_schema_version_rides_in_every_poll() {
     assert_eq!(before, version().await);
     shop.application().execute_batch("alter table book add column title text").unwrap();
     assert_ne!(before, version().await);
+}
+
+/// Rows of other levels that a poll of the default one has stepped over are not stepped over again.
+#[tokio::test]
+async fn ob_36_a_poll_to_the_end_of_the_table_says_so() {
+    let (shop, store) = Shop::new("").await;
+    let application = shop.application();
+    application
+        .execute_batch(
+            "insert into honeyflow_outbox(entity, entity_key) values ('book', '1');
+             insert into honeyflow_outbox(entity, entity_key, priority) values ('book', '2', 7), ('book', '3', 7);
+             insert into honeyflow_outbox(entity, entity_key, ready_at) values ('book', '4', 99999999999999);",
+        )
+        .unwrap();
+    let mut poll = everything();
+    poll.levels[7].room = 0;
+    let polled = async |poll: &honeyflow_store::Poll| match store.call(Request::Poll(poll.clone())).await.unwrap() {
+        Reply::Polled(polled) => polled,
+        other => panic!("not polled: {other:?}"),
+    };
+    let first = polled(&poll).await;
+    assert_eq!(first.events.iter().map(|event| &*event.key).collect::<Vec<_>>(), ["1"]);
+    assert_eq!(first.looked_to[4], 4, "everything there was");
+    assert_eq!(first.looked_to[7], 0, "nobody looked");
+
+    application.execute_batch("insert into honeyflow_outbox(entity, entity_key) values ('book', '5')").unwrap();
+    poll.levels[4].after = first.looked_to[4];
+    poll.levels[7].room = 10;
+    let second = polled(&poll).await;
+    assert_eq!(second.events.iter().map(|event| &*event.key).collect::<Vec<_>>(), ["5", "2", "3"]);
+
+    poll.levels[4] = honeyflow_store::poll::Level { after: 0, room: 1 };
+    assert_eq!(polled(&poll).await.looked_to[4], 1, "no further than the room allowed");
 }
