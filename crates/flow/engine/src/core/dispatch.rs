@@ -40,6 +40,14 @@ pub(crate) struct Dispatch {
 pub(crate) struct Worker {
     /// Batches it can still take, by kind.
     pub room: Vec<u32>,
+    /// Batches it takes at once, by kind.
+    offered: Vec<u32>,
+}
+
+impl Worker {
+    pub fn offers(&self, kind: KindId) -> bool {
+        self.offered[kind as usize] > 0
+    }
 }
 
 /// A batch in a worker's hands.
@@ -72,7 +80,7 @@ impl Dispatch {
         for (kind, batches) in room {
             by_kind[*kind as usize] = *batches;
         }
-        self.workers.insert(worker, Worker { room: by_kind });
+        self.workers.insert(worker, Worker { offered: by_kind.clone(), room: by_kind });
     }
 
     /// The batch ends; its worker has room again.

@@ -28,7 +28,7 @@ pub struct RunView {
     pub level: u8,
     pub open_ms: u64,
     pub attempts: u32,
-    /// `key-busy`, `behind`, `breaker`, `paused`, `fatal`, `back-off`, `working`, `settling` …
+    /// `behind`, `breaker`, `paused`, `fatal`, `no-worker`, `back-off`, `working`, `settling` …
     pub waits_for: &'static str,
     pub steps: Vec<StepView>,
 }
@@ -97,6 +97,11 @@ impl Core {
         let queue = &self.ready.queues[self.ready.queue(run.workflow, step, evaluate)];
         if let Some(reason) = self.gates.reason(queue.workflow, queue.target, queue.kind == EXPRESSION, self.now) {
             return reason;
+        }
+        // Room that is taken up by batches counts: whoever offered it still does.
+        let offered = |worker: &super::dispatch::Worker| worker.offers(queue.kind);
+        if !self.dispatch.workers.values().any(offered) {
+            return "no-worker";
         }
         match extra {
             Some(extra) if extra.charges > 0 || extra.retries > 0 => "back-off",

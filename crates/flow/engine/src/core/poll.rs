@@ -1,7 +1,7 @@
 //! When to ask a source, and for how much. There is no cursor: a position per priority only says where to look first,
 //! sweeps look below it, and rows in flight are recognised.
 //!
-//! 1 to 2 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when
+//! 1 ms while rows come, 4 ms for a second after, doubling to 100 ms when idle; sweeps every second, every 10 s when
 //! idle.
 
 use std::{sync::Arc, time::Duration};
@@ -143,9 +143,9 @@ impl PollState {
         }
         if found > 0 {
             self.last_rows_at = now;
+        }
+        if now.since(self.last_rows_at) < ROWS_COME {
             self.interval = limits.poll_busy;
-        } else if now.since(self.last_rows_at) < ROWS_COME {
-            self.interval = limits.poll_busy * 2;
         } else if now.since(self.last_rows_at) < Duration::from_secs(1) {
             self.interval = limits.poll_quiet;
         } else {

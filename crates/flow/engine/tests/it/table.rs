@@ -2,28 +2,47 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use honeyflow_engine::core::{
-    BatchId, Core, Effect, Input, WriteId,
-    input::Work,
-    plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
+use honeyflow_engine::{
+    core::{
+        BatchId, Core, Effect, Input, WorkerId, WriteId,
+        input::Work,
+        people::RunView,
+        plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
+        status::Status,
+    },
+    shell::evaluate,
 };
 use honeyflow_event::{Event, EventId, Kind};
-use honeyflow_hive::{NodeId, member};
+use honeyflow_hive::{HiveStore, NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::{Intake, Leads, Taken};
 use honeyflow_step::{Batch, Item, Outcome};
 use honeyflow_store::{Op, Poll, Recovered, Reply, Write};
-use honeyflow_workflow::{Catalogue, Checkpoint, Kind as StepKind, Role, Workflow, builder::step, compile};
+use honeyflow_workflow::{
+    Catalogue, Checkpoint, Kind as StepKind, Role, Setting, SettingValue, Workflow, builder::step, compile,
+};
 use smallvec::smallvec;
 
+/// As the plan names them; the first is what expressions are worked on as.
+const KINDS: [&str; 6] = ["expression", "load", "work", "index", "call", "sleep"];
+const LEASE: &str = "shard/shop/0";
+
 pub struct Table {
+    plan: Arc<Plan>,
+    hive: Arc<MemoryHive>,
     core: Core,
+    /// Counts the nodes that have held the lease.
+    owner: u128,
     now: Moment,
     poll: Option<(u64, Poll)>,
     pub given: VecDeque<(BatchId, Batch)>,
     pub written: VecDeque<(WriteId, Write)>,
     pub minted: usize,
+    /// Codes of what people were told.
+    pub alarms: Vec<&'static str>,
+    /// Batches that were taken back.
+    pub cancelled: Vec<BatchId>,
 }
 
 /// `load → index`, one workflow.
@@ -37,15 +56,52 @@ pub fn plain() -> Vec<Workflow> {
 }
 
 fn kinds() -> Catalogue {
-    let kind = |name, role| StepKind {
+    const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
+    let kind = |name, role, checkpoint, settings| StepKind {
         name,
-        settings: &[],
+        settings,
         role,
-        checkpoint: Checkpoint::Never,
+        checkpoint,
         batch_max: 500,
         timeout: Duration::from_secs(30),
     };
-    Catalogue::new(vec![kind("load", Role::Load), kind("work", Role::Work), kind("index", Role::Sink)])
+    Catalogue::new(vec![
+        kind("load", Role::Load, Checkpoint::Never, &[]),
+        kind("work", Role::Work, Checkpoint::Never, &[]),
+        kind("index", Role::Sink, Checkpoint::Never, &[]),
+        kind("call", Role::Work, Checkpoint::Always, &[]),
+        kind("sleep", Role::Sleep, Checkpoint::Always, FOR),
+    ])
+}
+
+pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
+    let catalogue = kinds();
+    let plans = workflows.iter().map(|workflow| {
+        let definition = workflow.build(&catalogue).expect("a sound workflow");
+        let graph = Arc::new(compile(&definition, 1, &catalogue).expect("a sound graph"));
+        let kind = |name: &str| KINDS.iter().position(|known| *known == name).expect("a known kind") as u16;
+        Arc::new(WorkflowPlan {
+            name: graph.name.clone(),
+            priority: None,
+            exclusion: definition.exclusion,
+            order: definition.order,
+            kinds: graph.steps.iter().map(|step| kind(&step.kind)).collect(),
+            targets: graph.steps.iter().map(|step| kind(&step.kind)).collect(),
+            graph,
+        })
+    });
+    let workflows: Vec<_> = plans.collect();
+    let entity = EntityPlan { id: 0, workflows: (0..workflows.len()).collect() };
+    let source = SourcePlan {
+        name: "shop".into(),
+        lease: LEASE.into(),
+        shard: 0,
+        payload_bytes_max: 1 << 20,
+        entities: [("book".into(), entity)].into_iter().collect(),
+        leads: vec![("book".into(), vec!["book".into()])],
+    };
+    let named = KINDS.map(Into::into).to_vec();
+    Plan { sources: vec![source], workflows, kinds: named.clone(), targets: named, limits }
 }
 
 impl Table {
@@ -54,68 +110,76 @@ impl Table {
     }
 
     pub fn with_limits(workflows: &[Workflow], limits: Limits) -> Table {
-        let catalogue = kinds();
-        let names = ["expression", "load", "work", "index"];
-        let plans = workflows.iter().map(|workflow| {
-            let definition = workflow.build(&catalogue).expect("a sound workflow");
-            let graph = Arc::new(compile(&definition, 1, &catalogue).expect("a sound graph"));
-            let kind = |name: &str| names.iter().position(|known| *known == name).expect("a known kind") as u16;
-            Arc::new(WorkflowPlan {
-                name: graph.name.clone(),
-                priority: None,
-                exclusion: definition.exclusion,
-                order: definition.order,
-                kinds: graph.steps.iter().map(|step| kind(&step.kind)).collect(),
-                targets: graph.steps.iter().map(|step| kind(&step.kind)).collect(),
-                graph,
-            })
-        });
-        let workflows: Vec<_> = plans.collect();
-        let entity = EntityPlan { id: 0, workflows: (0..workflows.len()).collect() };
-        let source = SourcePlan {
-            name: "shop".into(),
-            lease: "shard/shop/0".into(),
-            shard: 0,
-            payload_bytes_max: 1 << 20,
-            entities: [("book".into(), entity)].into_iter().collect(),
-            leads: vec![("book".into(), vec!["book".into()])],
-        };
-        let named = names.map(Into::into).to_vec();
-        let plan = Plan { sources: vec![source], workflows, kinds: named.clone(), targets: named, limits };
+        let plan = Arc::new(plan(workflows, limits));
         let mut table = Table {
-            core: Core::new(Arc::new(plan), 7),
+            core: Core::new(plan.clone(), 7),
+            plan,
+            hive: Arc::new(MemoryHive::new(|| 1)),
+            owner: 0,
             now: Moment::from_millis(1_000_000),
             poll: None,
             given: VecDeque::new(),
             written: VecDeque::new(),
             minted: 0,
+            alarms: Vec::new(),
+            cancelled: Vec::new(),
         };
-        table.tell(Input::Hello { worker: 0, room: (0..4).map(|kind| (kind, 8)).collect() });
-        let hive = MemoryHive::new(|| 1);
-        let taken = member::take(&hive, NodeId(uuid::Uuid::from_u128(1)), "shard/shop/0");
-        let term = futures_util::FutureExt::now_or_never(taken).expect("memory answers at once").expect("it is free");
-        table.tell(Input::Trust { source: 0, until: Moment::FAR });
-        table.tell(Input::Granted(term));
-        table.tell(Input::Recovered { source: 0, recovery: 1, result: Ok(Recovered::default()) });
-        // The first one is a sweep of what is there.
-        table.rows(&[]);
+        table.begin(Recovered::default());
         table
+    }
+
+    /// The node is gone with all it knew; another one takes over what it left in the store.
+    pub fn next_owner(&mut self, left: Recovered) {
+        self.core = Core::new(self.plan.clone(), 11);
+        self.poll = None;
+        self.given.clear();
+        self.written.clear();
+        let node = NodeId(uuid::Uuid::from_u128(self.owner));
+        let left_hive = self.hive.call(honeyflow_hive::Request::Leave { node });
+        now(left_hive).expect("it leaves");
+        self.begin(left);
+    }
+
+    fn begin(&mut self, left: Recovered) {
+        self.owner += 1;
+        self.hello(0, 8);
+        let node = NodeId(uuid::Uuid::from_u128(self.owner));
+        let term = now(member::take(&*self.hive, node, LEASE)).expect("it is free");
+        self.tell(Input::Trust { source: 0, until: Moment::FAR });
+        self.tell(Input::Granted(term));
+        self.tell(Input::Recovered { source: 0, recovery: 1, result: Ok(left) });
+        // The first one is a sweep of what is there.
+        self.rows(&[]);
+    }
+
+    /// A worker that offers so many batches of every kind.
+    pub fn hello(&mut self, worker: WorkerId, batches: u32) {
+        let kinds = u16::try_from(KINDS.len()).unwrap_or(0);
+        self.tell(Input::Hello { worker, room: (0..kinds).map(|kind| (kind, batches)).collect() });
     }
 
     pub fn tell(&mut self, input: Input) {
         let mut effects = Vec::new();
         self.core.advance(input, self.now, &mut effects);
+        let mut evaluated = Vec::new();
         for effect in effects {
             match effect {
+                // Expressions are answered at once.
+                Effect::Give { batch, work: Work::Evaluate { graph, step, items }, .. } => {
+                    evaluated.push(Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) });
+                }
                 Effect::Poll { poll, request, .. } => self.poll = Some((poll, request)),
                 Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => {
                     self.given.push_back((batch, work));
                 }
                 Effect::Write { write, request, .. } => self.written.push_back((write, request)),
                 Effect::Mint { .. } => self.minted += 1,
+                Effect::Alarm { code, .. } => self.alarms.push(code),
+                Effect::Cancel { batch, .. } => self.cancelled.push(batch),
                 _ => {}
             }
         }
+        evaluated.into_iter().for_each(|input| self.tell(input));
     }
 
     pub fn pass(&mut self, millis: u64) {
@@ -141,18 +205,68 @@ impl Table {
 
     /// The same with a priority.
     pub fn rows_at(&mut self, priority: u8, rows: &[(EventId, &str)]) {
+        let events = rows.iter().map(|(id, key)| row(*id, key, priority));
+        let taken = events.map(|event| (leads_to(&event), event)).map(|(leads, event)| taken(event, leads)).collect();
+        self.harvest(Intake { taken, ..Intake::default() });
+    }
+
+    /// Answers the poll with this.
+    pub fn harvest(&mut self, intake: Intake) {
         self.asked();
         let (poll, request) = self.poll.take().expect("asked for");
         let mut looked_to = request.levels.map(|level| level.after);
-        let mut taken = Vec::new();
-        for (id, key) in rows {
-            let level = &mut looked_to[usize::from(priority)];
-            *level = (*level).max(*id);
-            let target = honeyflow_event::Target { entity: "book".into(), key: (*key).into() };
-            taken.push(Taken { event: row(*id, key, priority), leads: Leads::To(smallvec![target]), newest: false });
+        for taken in &intake.taken {
+            let level = &mut looked_to[usize::from(taken.event.priority)];
+            *level = (*level).max(taken.event.id);
         }
-        let intake = Intake { taken, looked_to, ..Intake::default() };
-        self.tell(Input::Polled { source: 0, poll, result: Ok(intake) });
+        self.tell(Input::Polled { source: 0, poll, result: Ok(Intake { looked_to, ..intake }) });
+    }
+
+    /// The poll under way comes to nothing.
+    pub fn poll_fails(&mut self) {
+        self.asked();
+        let (poll, _) = self.poll.take().expect("asked for");
+        let result = Err(Failure::retry("panicked", "a call to the store panicked"));
+        self.tell(Input::Polled { source: 0, poll, result });
+    }
+
+    pub fn is_asking(&self) -> bool {
+        self.poll.is_some()
+    }
+
+    /// Nothing but time passes, until a batch is there.
+    pub fn wait_for_batch(&mut self) -> u64 {
+        let mut waited = 0;
+        while self.given.is_empty() {
+            assert!(waited < 1_000_000, "no batch after {waited} ms");
+            self.pass(10);
+            waited += 10;
+        }
+        waited
+    }
+
+    /// Commits everything that is or becomes written.
+    pub fn commit_all(&mut self) -> Vec<Op> {
+        let mut ops = Vec::new();
+        while !self.written.is_empty() {
+            ops.extend(self.commit());
+        }
+        ops
+    }
+
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    pub fn runs(&self) -> Vec<RunView> {
+        self.core.runs(None, 100)
+    }
+
+    /// Of the one run that is open.
+    pub fn reason(&self) -> &'static str {
+        let runs = self.runs();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        runs[0].waits_for
     }
 
     pub fn next(&mut self) -> (BatchId, Batch) {
@@ -184,7 +298,19 @@ impl Table {
     }
 }
 
-fn row(id: EventId, key: &str, priority: u8) -> Arc<Event> {
+fn now<T>(answer: impl Future<Output = T>) -> T {
+    futures_util::FutureExt::now_or_never(answer).expect("memory answers at once")
+}
+
+pub fn taken(event: Arc<Event>, leads: Leads) -> Taken {
+    Taken { event, leads, newest: false }
+}
+
+pub fn leads_to(event: &Event) -> Leads {
+    Leads::To(smallvec![honeyflow_event::Target { entity: event.entity.clone(), key: event.key.clone() }])
+}
+
+pub fn row(id: EventId, key: &str, priority: u8) -> Arc<Event> {
     Arc::new(Event {
         id,
         format: 1,
@@ -206,6 +332,11 @@ pub fn failed(failure: Failure) -> Outcome {
     Outcome::Failed(failure)
 }
 
+pub fn message(id: EventId, key: &str, payload: &str) -> Arc<Event> {
+    let event = Event::clone(&row(id, key, 4));
+    Arc::new(Event { kind: Kind::Message, payload: Some(payload.into()), ..event })
+}
+
 pub fn keys(items: &[Item]) -> Vec<&str> {
     items.iter().map(|item| &*item.key).collect()
 }
@@ -213,4 +344,9 @@ pub fn keys(items: &[Item]) -> Vec<&str> {
 /// Rows that the operations delete because their run has succeeded.
 pub fn settled(ops: &[Op]) -> Vec<EventId> {
     ops.iter().flat_map(|op| if let Op::Settle { events, .. } = op { events.clone() } else { Vec::new() }).collect()
+}
+
+/// What the operations park.
+pub fn parked(ops: &[Op]) -> Vec<&honeyflow_store::write::Parked> {
+    ops.iter().filter_map(|op| if let Op::Park(parked) = op { Some(&**parked) } else { None }).collect()
 }

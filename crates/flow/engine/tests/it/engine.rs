@@ -1,0 +1,172 @@
+//! The whole engine on a store in memory: its tasks are killed, and what is left in the table must still be done.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use honeyflow_engine::{
+    core::plan::{Limits, Plan},
+    shell::{Config, Handle, Service, SourcePort},
+};
+use honeyflow_event::{Event, Key, Stamp};
+use honeyflow_hive::{NodeId, member};
+use honeyflow_hive_memory::MemoryHive;
+use honeyflow_runtime::{Clock, Failure, time::BootClock};
+use honeyflow_source::{Intake, Source};
+use honeyflow_step::{Batch, Outcome, Step};
+use honeyflow_store::{Poll, Reply, Request, Store};
+use honeyflow_store_memory::MemoryStore;
+use honeyflow_workflow::Workflow;
+use tokio::sync::watch;
+
+use crate::table;
+
+/// Against hanging only.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Says after every write how many rows are left.
+struct Watched {
+    memory: MemoryStore,
+    left: watch::Sender<usize>,
+}
+
+impl Store for Watched {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        let reply = self.memory.apply(request);
+        self.left.send_replace(self.memory.waiting());
+        Box::pin(std::future::ready(reply))
+    }
+}
+
+/// Polls of this store; the first few, as many as `panics` says, take their task with them.
+struct Poller {
+    store: Arc<Watched>,
+    panics: AtomicU64,
+}
+
+impl Source for Poller {
+    fn poll(&self, request: Poll) -> BoxFuture<'static, Result<Intake, Failure>> {
+        let dies = self.panics.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let reply = self.store.memory.apply(Request::Poll(request));
+        Box::pin(async move {
+            assert!(!dies, "this poller dies");
+            let Reply::Polled(polled) = reply? else { unreachable!("a poll was asked for") };
+            let taken = polled.events.into_iter().map(Arc::new).map(|event| {
+                let leads = table::leads_to(&event);
+                table::taken(event, leads)
+            });
+            Ok(Intake {
+                taken: taken.collect(),
+                looked_to: polled.looked_to,
+                store_ms: polled.store_ms,
+                schema_version: polled.schema_version,
+                ..Intake::default()
+            })
+        })
+    }
+}
+
+/// What steps do: they count, may be held up, and write under their stamp like a fenced sink.
+#[derive(Default)]
+pub struct Target {
+    pub held: Mutex<BTreeMap<Key, Stamp>>,
+    /// Steps wait while this is true.
+    pub closed: watch::Sender<bool>,
+    /// Batches that have begun.
+    pub begun: watch::Sender<usize>,
+    at_once: AtomicUsize,
+    pub most_at_once: AtomicUsize,
+}
+
+struct Scripted(Arc<Target>);
+
+impl Step for Scripted {
+    fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
+        let target = self.0.clone();
+        Box::pin(async move {
+            let at_once = target.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            target.most_at_once.fetch_max(at_once, Ordering::SeqCst);
+            target.begun.send_modify(|begun| *begun += 1);
+            let _ = target.closed.subscribe().wait_for(|closed| !closed).await;
+            let mut held = target.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let outcomes = batch.items.iter().map(|item| match held.get(&item.key) {
+                Some(stored) if *stored > item.stamp => Outcome::Stale { stored: *stored },
+                _ => {
+                    held.insert(item.key.clone(), item.stamp);
+                    Outcome::Done(None)
+                }
+            });
+            let outcomes = outcomes.collect();
+            target.at_once.fetch_sub(1, Ordering::SeqCst);
+            outcomes
+        })
+    }
+}
+
+pub struct Engine {
+    service: Arc<Service>,
+    store: Arc<Watched>,
+    pub handle: Handle,
+    pub target: Arc<Target>,
+    left: watch::Receiver<usize>,
+}
+
+impl Engine {
+    pub fn new(workflows: &[Workflow], poller_dies: u64, batches_at_once: u32) -> Engine {
+        let plan: Arc<Plan> = Arc::new(table::plan(workflows, Limits::default()));
+        let clock = BootClock;
+        let hive = Arc::new(MemoryHive::new(move || clock.now().0 / 1000));
+        let (changed, left) = watch::channel(0);
+        let store = Arc::new(Watched { memory: MemoryStore::new(hive.clone()), left: changed });
+        let target = Arc::new(Target::default());
+        let step: Arc<dyn Step> = Arc::new(Scripted(target.clone()));
+        let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
+        let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
+        let member = member::Config::new(NodeId(uuid::Uuid::from_u128(1)), "node".into(), "{}".to_owned());
+        let (service, handle) = Service::new(Config {
+            concurrency: vec![batches_at_once; plan.kinds.len()],
+            plan,
+            sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive }],
+            steps,
+            member,
+            incarnation: Box::new(uuid::Uuid::new_v4),
+            clock: Arc::new(clock),
+            seed: 7,
+        });
+        Engine { service: Arc::new(service), store, handle, target, left }
+    }
+
+    pub fn rows(&self, ids: std::ops::RangeInclusive<i64>) {
+        let rows = ids.map(|id| Event::clone(&table::row(id, &format!("k{id}"), 4))).collect();
+        self.store.memory.preload(rows);
+        self.store.left.send_replace(self.store.memory.waiting());
+    }
+
+    pub fn start(&self) -> tokio::task::JoinHandle<Result<(), Failure>> {
+        let service = self.service.clone();
+        tokio::spawn(async move { service.run().await })
+    }
+
+    /// Until so many batches have ever begun.
+    pub async fn batches(&self, count: usize) {
+        let mut begun = self.target.begun.subscribe();
+        let seen = tokio::time::timeout(DEADLINE, begun.wait_for(|begun| *begun >= count)).await;
+        assert!(seen.is_ok(), "only {} batches have begun", *self.target.begun.borrow());
+    }
+
+    /// Until nothing is left in the table.
+    pub async fn done(&mut self) {
+        let done = tokio::time::timeout(DEADLINE, self.left.wait_for(|left| *left == 0)).await;
+        assert!(done.is_ok(), "{} rows are left: {:#?}", self.store.memory.waiting(), self.handle.status());
+    }
+
+    pub fn keys_written(&self) -> usize {
+        self.target.held.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
