@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tracing::{
@@ -20,7 +20,14 @@ use tracing_subscriber::{
 const FIELD: &str = "commit_micros";
 const TARGET: &str = "honeyflow_sink_tantivy";
 
-static SEEN: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
+static SEEN: Mutex<Vec<Commit>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy)]
+pub struct Commit {
+    pub took: Duration,
+    /// When it returned; the sink answers after the reload that follows.
+    pub at: Instant,
+}
 
 struct Commits;
 
@@ -36,7 +43,7 @@ pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
 }
 
 /// Those since the last call.
-pub fn take() -> Vec<Duration> {
+pub fn take() -> Vec<Commit> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -51,7 +58,8 @@ struct Look;
 impl Visit for Look {
     fn record_u64(&mut self, field: &Field, micros: u64) {
         if field.name() == FIELD {
-            SEEN.lock().unwrap_or_else(PoisonError::into_inner).push(Duration::from_micros(micros));
+            let commit = Commit { took: Duration::from_micros(micros), at: Instant::now() };
+            SEEN.lock().unwrap_or_else(PoisonError::into_inner).push(commit);
         }
     }
 

@@ -32,18 +32,23 @@ impl TimedSink {
 impl Seen {
     /// Milliseconds per followed commit, sorted.
     pub fn latencies(&self, commits: &[(i64, i64, Instant)]) -> Vec<f64> {
-        let Ok(revisions) = self.revisions.lock() else { return Vec::new() };
         let mut millis: Vec<f64> = commits
             .iter()
             .filter_map(|(book, revision, committed)| {
-                let seen = revisions.get(&book.to_string())?;
-                // Revisions only grow. It may be there before the application was told that its COMMIT has returned.
-                let (_, at) = seen.iter().find(|(seen, _)| seen >= revision)?;
+                // It may be there before the application was told that its COMMIT has returned.
+                let at = self.answered(*book, *revision)?;
                 Some(at.saturating_duration_since(*committed).as_secs_f64() * 1000.0)
             })
             .collect();
         millis.sort_by(f64::total_cmp);
         millis
+    }
+
+    /// When the sink had it, or a newer one.
+    pub fn answered(&self, book: i64, revision: i64) -> Option<Instant> {
+        let revisions = self.revisions.lock().ok()?;
+        // Revisions only grow.
+        revisions.get(&book.to_string())?.iter().find(|(seen, _)| *seen >= revision).map(|(_, at)| *at)
     }
 }
 

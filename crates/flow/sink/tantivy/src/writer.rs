@@ -310,16 +310,16 @@ impl State {
         let (session, snapshot) = (open.session.clone(), open.snapshot.take());
         committed.map_err(|error| self.explain(&error))?;
         let committed = begun.elapsed();
-        let before = self.generation.reader.searcher();
-        let reloaded = self.generation.reader.reload();
-        session.drop_later((before, snapshot));
         tracing::debug!(
             writes = self.pending.writes(),
             flush_micros = micros(flushed),
             commit_micros = micros(committed),
-            reload_micros = micros(begun.elapsed() - committed),
             "committed"
         );
+        let before = self.generation.reader.searcher();
+        let reloaded = self.generation.reader.reload();
+        session.drop_later((before, snapshot));
+        tracing::debug!(reload_micros = micros(begun.elapsed() - committed), "reloaded");
         reloaded.map_err(|error| outcome::reading(&self.generation.path, &error))
     }
 
