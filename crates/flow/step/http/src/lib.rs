@@ -24,10 +24,10 @@ pub use address::{Network, NetworkError, Refused};
 pub use client::{Lookup, SystemLookup};
 pub use config::{Answer, Config, Error};
 use futures_util::{StreamExt, future::BoxFuture, stream};
+use honeyflow_evaluate::{Evaluator, Pool, Work, variables};
 use honeyflow_event::Document;
 use honeyflow_runtime::Failure;
 use honeyflow_step::{Batch, Item, Outcome, Step};
-use honeyflow_step_transform::{Evaluator, Pool, Work, variables};
 use honeyflow_workflow::Expression;
 pub use kind::kind;
 use reqwest::{Method, Url, header};
@@ -47,7 +47,7 @@ const PARSE_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 pub struct HttpStep {
     evaluator: Arc<Evaluator>,
-    render: Work<Request>,
+    render: Work<Item, Request>,
     caller: Arc<Caller>,
 }
 
@@ -170,7 +170,7 @@ impl Caller {
     }
 }
 
-fn render(template: Template, body: Option<Expression>, method: &Method) -> Work<Request> {
+fn render(template: Template, body: Option<Expression>, method: &Method) -> Work<Item, Request> {
     let has_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH) || body.is_some();
     let mut expressions: Vec<Expression> = template.expressions().cloned().collect();
     expressions.extend(body.clone());

@@ -1,28 +1,22 @@
 //! `transform`: a jq expression over each item's input, in process. Nothing is read but the item, nothing is written.
 //!
-//! [`Evaluator`] is the part that keeps evaluations off the reactor and within their time; whoever evaluates
-//! expressions for items uses it. The expression language itself is `honeyflow_workflow::expression`.
+//! What keeps evaluations off the reactor and within their time is `honeyflow_evaluate`; the expression language itself
+//! is `honeyflow_workflow::expression`.
 
-mod evaluator;
 mod kind;
-mod lane;
 mod outcome;
-mod pool;
-mod strikes;
 #[cfg(test)]
 mod tests;
-pub mod variables;
 
 use std::sync::Arc;
 
-pub use evaluator::{Evaluator, Work};
 use futures_util::future::BoxFuture;
+use honeyflow_evaluate::{Evaluator, Pool, Work, variables};
 use honeyflow_event::Document;
 use honeyflow_runtime::Failure;
-use honeyflow_step::{Batch, Outcome, Step};
+use honeyflow_step::{Batch, Item, Outcome, Step};
 use honeyflow_workflow::Expression;
 pub use kind::kind;
-pub use pool::Pool;
 use serde_json::Value;
 
 /// Of a pool that a step makes for itself.
@@ -30,7 +24,7 @@ const THREADS: usize = 2;
 
 pub struct TransformStep {
     evaluator: Arc<Evaluator>,
-    work: Work<Document>,
+    work: Work<Item, Document>,
 }
 
 impl TransformStep {
@@ -41,18 +35,13 @@ impl TransformStep {
 
     /// On threads that it shares with other steps.
     pub fn on(pool: Arc<Pool>, expression: Expression) -> TransformStep {
-        let work: Work<Document> = Arc::new(move |item| {
+        let work: Work<Item, Document> = Arc::new(move |item| {
             let variables = variables::of(item, std::slice::from_ref(&expression));
             let input = item.input.as_deref().unwrap_or(&Value::Null);
             let value = expression.evaluate(input, &variables);
             outcome::document(value.map_err(|message| Failure::reject("expression-failed", message))?)
         });
         TransformStep { evaluator: Arc::new(Evaluator::new(pool)), work }
-    }
-
-    /// Threads that were given up and still run: each holds a core.
-    pub fn abandoned(&self) -> usize {
-        self.evaluator.abandoned()
     }
 }
 

@@ -4,7 +4,10 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use honeyflow_workflow::expression::STACK_BYTES;
@@ -32,6 +35,8 @@ pub struct Pool {
 
 struct Shared {
     threads_max: usize,
+    /// Those of the pools beside it included.
+    abandoned: Arc<AtomicUsize>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -48,8 +53,17 @@ struct State {
 impl Pool {
     /// Threads begin when there is work for them.
     pub fn new(threads_max: usize) -> Pool {
-        let shared = Shared { threads_max: threads_max.max(1), state: Mutex::default(), wake: Condvar::new() };
-        Pool { shared: Arc::new(shared) }
+        Pool::counted(threads_max, Arc::default())
+    }
+
+    /// Another one with threads of its own; what both give up is counted together.
+    pub fn beside(&self, threads_max: usize) -> Pool {
+        Pool::counted(threads_max, Arc::clone(&self.shared.abandoned))
+    }
+
+    fn counted(threads_max: usize, abandoned: Arc<AtomicUsize>) -> Pool {
+        let (state, wake) = (Mutex::default(), Condvar::new());
+        Pool { shared: Arc::new(Shared { threads_max: threads_max.max(1), abandoned, state, wake }) }
     }
 
     /// A job must not panic, and must say itself whether it was abandoned.
@@ -72,6 +86,7 @@ impl Pool {
         let mut state = self.shared.lock();
         state.threads -= 1;
         state.abandoned += 1;
+        self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
         // jobs behind it must not wait for the next submit to get a thread
         if state.queue.len() > state.idle {
             self.shared.add_thread(&mut state);
@@ -81,6 +96,11 @@ impl Pool {
     /// Threads that were given up and still run.
     pub fn abandoned(&self) -> usize {
         self.shared.lock().abandoned
+    }
+
+    /// Those of the pools beside it included: each holds a core.
+    pub fn abandoned_in_all(&self) -> usize {
+        self.shared.abandoned.load(Ordering::Relaxed)
     }
 }
 
@@ -116,6 +136,7 @@ impl Shared {
             drop(state);
             if job() == Fate::Abandoned {
                 self.lock().abandoned -= 1;
+                self.abandoned.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
         }

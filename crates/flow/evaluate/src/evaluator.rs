@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use honeyflow_event::{Key, Name};
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 use honeyflow_step::{Batch, Item};
 use tokio::sync::Notify;
@@ -23,9 +24,48 @@ use crate::{
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// What is done for one item, on a thread of the pool.
-pub type Work<T> = Arc<dyn Fn(&Item) -> Result<T, Failure> + Send + Sync>;
+pub type Work<I, T> = Arc<dyn Fn(&I) -> Result<T, Failure> + Send + Sync>;
 
-/// One per step: slow items are counted against the workflow that they belong to.
+/// What something is evaluated for: slow ones are told apart by entity and key.
+pub trait Subject: Send + Sync + 'static {
+    fn entity(&self) -> &Name;
+    fn key(&self) -> &Key;
+}
+
+/// What is evaluated together.
+pub trait Items: Send + Sync + 'static {
+    type Item: Subject;
+
+    fn items(&self) -> &[Self::Item];
+}
+
+impl Subject for Item {
+    fn entity(&self) -> &Name {
+        &self.entity
+    }
+
+    fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl Items for Batch {
+    type Item = Item;
+
+    fn items(&self) -> &[Item] {
+        &self.items
+    }
+}
+
+impl<I: Subject> Items for Vec<I> {
+    type Item = I;
+
+    fn items(&self) -> &[I] {
+        self
+    }
+}
+
+/// One per step or workflow: slow items are counted against the workflow that they belong to.
 pub struct Evaluator {
     pool: Arc<Pool>,
     clock: Arc<dyn Clock>,
@@ -48,24 +88,24 @@ impl Evaluator {
     }
 
     /// One result per item, in the items' order, within `timeout`.
-    pub async fn run<T: Send + 'static>(
+    pub async fn run<B: Items, T: Send + 'static>(
         &self,
-        batch: Arc<Batch>,
+        batch: Arc<B>,
         timeout: Duration,
-        work: Work<T>,
+        work: Work<B::Item, T>,
     ) -> Vec<Result<T, Failure>> {
         let timeout = if timeout.is_zero() { TIMEOUT_DEFAULT } else { timeout };
         let item_time_max = timeout * 2 / 5;
         let deadline = Instant::now() + timeout * 19 / 20;
         let mut watch = Watch {
             pool: &self.pool,
-            results: std::iter::repeat_with(|| None).take(batch.items.len()).collect(),
+            results: std::iter::repeat_with(|| None).take(batch.items().len()).collect(),
             lanes: Vec::new(),
             ended: Arc::new(Notify::new()),
             batch: &batch,
             work,
         };
-        watch.begin((0..batch.items.len()).collect(), false);
+        watch.begin((0..batch.items().len()).collect(), false);
         loop {
             let now = Instant::now();
             let look_at = watch.look(now, item_time_max, |item| self.too_slow(item, item_time_max));
@@ -83,10 +123,10 @@ impl Evaluator {
             .collect()
     }
 
-    fn too_slow(&self, item: &Item, item_time_max: Duration) -> Failure {
+    fn too_slow(&self, item: &impl Subject, item_time_max: Duration) -> Failure {
         let stop = {
             let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
-            strikes.add(self.clock.now(), &item.entity, &item.key)
+            strikes.add(self.clock.now(), item.entity(), item.key())
         };
         if stop {
             let minutes = WINDOW.as_secs() / 60;
@@ -102,16 +142,16 @@ impl Evaluator {
 }
 
 /// The lanes of one batch. If the caller goes away, they are given up as well.
-struct Watch<'a, T: Send + 'static> {
+struct Watch<'a, B: Items, T: Send + 'static> {
     pool: &'a Pool,
-    batch: &'a Arc<Batch>,
-    work: Work<T>,
+    batch: &'a Arc<B>,
+    work: Work<B::Item, T>,
     results: Vec<Option<Result<T, Failure>>>,
     lanes: Vec<Arc<Lane<T>>>,
     ended: Arc<Notify>,
 }
 
-impl<T: Send + 'static> Watch<'_, T> {
+impl<B: Items, T: Send + 'static> Watch<'_, B, T> {
     fn begin(&mut self, indices: VecDeque<usize>, alone: bool) {
         if indices.is_empty() {
             return;
@@ -120,7 +160,7 @@ impl<T: Send + 'static> Watch<'_, T> {
         let (batch, work, ended) = (Arc::clone(self.batch), Arc::clone(&self.work), Arc::clone(&self.ended));
         let on_thread = Arc::clone(&lane);
         let submitted = self.pool.submit(Box::new(move || {
-            let fate = on_thread.work(&|index| work(&batch.items[index]));
+            let fate = on_thread.work(&|index| work(&batch.items()[index]));
             ended.notify_one();
             fate
         }));
@@ -131,7 +171,7 @@ impl<T: Send + 'static> Watch<'_, T> {
     }
 
     /// Gathers what has ended, replaces what is stuck; when to look again at the latest.
-    fn look(&mut self, now: Instant, item_time_max: Duration, too_slow: impl Fn(&Item) -> Failure) -> Instant {
+    fn look(&mut self, now: Instant, item_time_max: Duration, too_slow: impl Fn(&B::Item) -> Failure) -> Instant {
         let mut look_at = now + item_time_max;
         for lane in std::mem::take(&mut self.lanes) {
             match lane.look(now, item_time_max) {
@@ -144,7 +184,7 @@ impl<T: Send + 'static> Watch<'_, T> {
                     self.pool.abandon();
                     self.keep(done);
                     if lane.alone {
-                        self.results[suspect] = Some(Err(too_slow(&self.batch.items[suspect])));
+                        self.results[suspect] = Some(Err(too_slow(&self.batch.items()[suspect])));
                     } else {
                         self.begin(VecDeque::from([suspect]), true);
                     }
@@ -162,7 +202,7 @@ impl<T: Send + 'static> Watch<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Watch<'_, T> {
+impl<B: Items, T: Send + 'static> Watch<'_, B, T> {
     fn give_up(&mut self) {
         for lane in std::mem::take(&mut self.lanes) {
             let (done, left_behind) = lane.give_up();
@@ -174,7 +214,7 @@ impl<T: Send + 'static> Watch<'_, T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Watch<'_, T> {
+impl<B: Items, T: Send + 'static> Drop for Watch<'_, B, T> {
     fn drop(&mut self) {
         self.give_up();
     }
