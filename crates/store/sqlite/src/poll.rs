@@ -189,10 +189,8 @@ impl Look<'_> {
     }
 
     fn looked_to_the_end(&mut self, level: usize) -> rusqlite::Result<()> {
-        let last: Option<EventId> = self
-            .connection
-            .prepare_cached("select max(id) from honeyflow_outbox")?
-            .query_row([], |row| row.get(0))?;
+        let last: Option<EventId> =
+            self.connection.prepare_cached("select max(id) from honeyflow_outbox")?.query_row([], |row| row.get(0))?;
         let looked_to = &mut self.gathered.polled.looked_to[level];
         *looked_to = (*looked_to).max(last.unwrap_or(0));
         Ok(())
