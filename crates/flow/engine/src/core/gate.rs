@@ -309,13 +309,20 @@ impl Gates {
     }
 
     /// Why a step waits, if a gate is the reason.
-    pub fn reason(&self, workflow: usize, target: TargetId, expression: bool, now: Moment) -> Option<&'static str> {
+    pub fn reason(
+        &self,
+        workflow: usize,
+        target: TargetId,
+        expression: bool,
+        begins: bool,
+        now: Moment,
+    ) -> Option<&'static str> {
         let gate = &self.workflows[workflow];
         if gate.paused {
             Some("paused")
         } else if !gate.runs(now) {
             Some("fatal")
-        } else if !gate.storm.passes(now) {
+        } else if begins && !gate.storm.passes(now) {
             Some("storm")
         } else if !expression && !self.targets[target as usize].passes(now) {
             Some("breaker")

@@ -31,6 +31,7 @@ pub mod run;
 pub mod settle;
 pub mod status;
 pub mod timer;
+pub mod why;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 
 use super::{
     Core,
-    plan::EXPRESSION,
-    ready::must_evaluate,
     run::{Life, RunState},
     settle::After,
 };
@@ -28,7 +26,8 @@ pub struct RunView {
     pub level: u8,
     pub open_ms: u64,
     pub attempts: u32,
-    /// `behind`, `breaker`, `paused`, `fatal`, `no-worker`, `back-off`, `working`, `settling` …
+    /// `behind`, `breaker`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `shard-moving`, `working` or
+    /// `settling`.
     pub waits_for: &'static str,
     pub steps: Vec<StepView>,
 }
@@ -52,12 +51,13 @@ impl Core {
     /// Open runs, the oldest first; of one key if it is named.
     pub fn runs(&self, key: Option<&str>, limit: usize) -> Vec<RunView> {
         let wanted = |run: &RunState| key.is_none_or(|key| *self.keys.get(run.key).key == *key);
-        let mut found: Vec<&RunState> = self.runs.iter().map(|(_, run)| run).filter(|run| wanted(run)).collect();
-        found.sort_by_key(|run| run.opened_at);
-        found.into_iter().take(limit).map(|run| self.view(run)).collect()
+        let mut found: Vec<(Slot, &RunState)> = self.runs.iter().filter(|(_, run)| wanted(run)).collect();
+        found.sort_by_key(|(_, run)| run.opened_at);
+        let places = self.places();
+        found.into_iter().take(limit).map(|(slot, run)| self.view(run, self.reason(slot, run, &places))).collect()
     }
 
-    fn view(&self, run: &RunState) -> RunView {
+    fn view(&self, run: &RunState, waits_for: &'static str) -> RunView {
         let graph = &run.plan.graph;
         let steps = graph.ids().map(|step| StepView {
             name: graph.steps[step as usize].name.clone(),
@@ -75,38 +75,8 @@ impl Core {
             level: run.level,
             open_ms: u64::try_from(self.now.since(run.opened_at).as_millis()).unwrap_or(u64::MAX),
             attempts: run.attempt,
-            waits_for: self.reason(run),
+            waits_for,
             steps: steps.collect(),
-        }
-    }
-
-    /// Every open run has one.
-    fn reason(&self, run: &RunState) -> &'static str {
-        if run.life == Life::Settling {
-            return "settling";
-        }
-        if run.leased > 0 {
-            return "working";
-        }
-        let graph = &run.plan.graph;
-        let ready = graph.ids().find(|step| run.run.state(graph, *step) == State::Ready);
-        let Some(step) = ready else { return "settling" };
-        let extra = run.find_extra(step, 0);
-        let evaluated = extra.is_some_and(|extra| extra.evaluated);
-        let evaluate = must_evaluate(&graph.steps[step as usize]) && !evaluated;
-        let queue = &self.ready.queues[self.ready.queue(run.workflow, step, evaluate)];
-        if let Some(reason) = self.gates.reason(queue.workflow, queue.target, queue.kind == EXPRESSION, self.now) {
-            return reason;
-        }
-        // Room that is taken up by batches counts: whoever offered it still does.
-        let offered = |worker: &super::dispatch::Worker| worker.offers(queue.kind);
-        if !self.dispatch.workers.values().any(offered) {
-            return "no-worker";
-        }
-        match extra {
-            Some(extra) if extra.charges > 0 || extra.retries > 0 => "back-off",
-            Some(extra) if extra.evaluated && queue.len() == 0 => "delay",
-            _ => "behind",
         }
     }
 

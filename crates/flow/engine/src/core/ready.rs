@@ -49,6 +49,12 @@ impl Queue {
         self.len
     }
 
+    /// Everything that stands in it; true for a suspect that waits to be tried alone.
+    pub fn entries(&self) -> impl Iterator<Item = (&Ready, bool)> {
+        let fresh = self.levels.iter().flatten().map(|ready| (ready, false));
+        fresh.chain(self.suspects.iter().flat_map(|group| group.iter().map(|ready| (ready, group.len() == 1))))
+    }
+
     fn effective(&self, level: usize, now: Moment) -> usize {
         let Some(head) = self.levels[level].front() else { return usize::MAX };
         if !(1..=6).contains(&level) {

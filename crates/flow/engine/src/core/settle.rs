@@ -79,6 +79,21 @@ impl Settling {
         (ops, after)
     }
 
+    /// Runs for which something is being written, or about to be.
+    pub fn each_run(&self, found: &mut HashSet<Slot>) {
+        found.extend(self.runs.iter().map(|(slot, _)| *slot));
+        let under_way = self.under_way.values().flat_map(|write| &write.after);
+        let mut after: Vec<&After> = self.after.iter().chain(under_way).collect();
+        while let Some(one) = after.pop() {
+            match one {
+                After::Finished(waiting, _) | After::Sleeping(waiting, _) => _ = found.insert(waiting.run),
+                After::RunGone(slot) => _ = found.insert(*slot),
+                After::Many(many) => after.extend(many),
+                After::Nothing | After::RowGone(_) | After::RowParked(_) => {}
+            }
+        }
+    }
+
     pub fn is_quiet(&self) -> bool {
         self.ops.is_empty() && self.runs.is_empty() && self.under_way.is_empty()
     }

@@ -41,6 +41,14 @@ impl Timers {
         self.heap.peek().map_or(Moment::FAR, |Reverse((at, ..))| *at)
     }
 
+    /// Steps that wait for their time.
+    pub fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.heap.iter().flat_map(|Reverse((_, _, timer))| match timer {
+            Timer::Cohort(waiting) => waiting.as_slice(),
+            Timer::Batch(_) | Timer::Gate => &[],
+        })
+    }
+
     pub fn pop_due(&mut self, now: Moment) -> Option<Timer> {
         if self.next() > now {
             return None;

@@ -111,7 +111,8 @@ fn emcee_poll_never_exceeds_room() {
         let room = asked.levels.iter().map(|level| level.room).sum::<u32>() + asked.newest + swept;
         assert!(room as usize + table.open_runs() <= 40 && room <= 25, "turn {turn}: {room}");
         // As many as it asked for, every third of a key that is there already.
-        let rows: Vec<(i64, String)> = (next..).take(room as usize).map(|id| (id, format!("{}", id - id % 3))).collect();
+        let rows: Vec<(i64, String)> =
+            (next..).take(room as usize).map(|id| (id, format!("{}", id - id % 3))).collect();
         next += i64::from(room);
         let rows: Vec<(i64, &str)> = rows.iter().map(|(id, key)| (*id, key.as_str())).collect();
         table.rows(&rows);

@@ -1,8 +1,12 @@
 //! The core's rules, one by one: inputs go in by hand, effects are looked at.
 
+mod attempts;
 mod emcee;
 mod emcee_masters;
 mod emcee_messages;
 mod engine;
+mod journal;
 mod order;
+mod runs;
+mod share;
 mod table;

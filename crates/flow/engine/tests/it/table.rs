@@ -230,6 +230,10 @@ impl Table {
         self.tell(Input::Polled { source: 0, poll, result });
     }
 
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
     pub fn is_asking(&self) -> bool {
         self.poll.is_some()
     }

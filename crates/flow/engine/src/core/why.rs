@@ -1,0 +1,125 @@
+//! Why a run waits, told from where its steps are. They are with a worker, in a queue, at a timer or in a write: a run
+//! that is nowhere would wait for ever, and whoever checks the core asks for that.
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{
+    Core,
+    plan::{EXPRESSION, KindId},
+    run::{Life, RunState},
+};
+use crate::slots::Slot;
+
+/// A queue in which a step of the run stands; `tried` while it waits for its turn to be tried alone.
+#[derive(Clone, Copy)]
+struct Queued {
+    queue: usize,
+    tried: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Places {
+    leased: HashSet<Slot>,
+    queued: HashMap<Slot, Vec<Queued>>,
+    timed: HashSet<Slot>,
+    written: HashSet<Slot>,
+}
+
+/// Where a run is, for whoever checks what it is said to wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Whereabouts {
+    pub run: u64,
+    pub waits_for: &'static str,
+    pub settling: bool,
+    pub leased: bool,
+    pub queued: bool,
+    pub timed: bool,
+    pub written: bool,
+    /// A step that could be given out now, if only a worker asked for its kind.
+    pub could_go: Option<KindId>,
+}
+
+impl Core {
+    pub(crate) fn places(&self) -> Places {
+        let mut places = Places::default();
+        for held in self.dispatch.batches.values() {
+            places.leased.extend(held.items.iter().map(|item| item.run));
+        }
+        for (queue, entries) in self.ready.queues.iter().enumerate() {
+            for (ready, tried) in entries.entries() {
+                if self.runs.get(ready.run).is_some_and(|run| run.level == ready.level) {
+                    places.queued.entry(ready.run).or_default().push(Queued { queue, tried });
+                }
+            }
+        }
+        places.timed.extend(self.timers.waiting().map(|waiting| waiting.run));
+        for source in &self.sources {
+            source.settling.each_run(&mut places.written);
+        }
+        places
+    }
+
+    /// Every open run has one. What can be done goes before what holds: a run with one step in work works.
+    pub(crate) fn reason(&self, slot: Slot, run: &RunState, places: &Places) -> &'static str {
+        if run.life == Life::Settling {
+            return "settling";
+        }
+        if places.leased.contains(&slot) {
+            return "working";
+        }
+        if let Some(queued) = places.queued.get(&slot).and_then(|queued| queued.first()) {
+            return self.reason_in_queue(run, queued.queue);
+        }
+        if places.written.contains(&slot) {
+            return "settling";
+        }
+        if places.timed.contains(&slot) {
+            let failed = |extra: &super::run::StepExtra| extra.charges > 0 || extra.retries > 0;
+            let failed = run.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(failed));
+            return if failed { "back-off" } else { "delay" };
+        }
+        "nothing"
+    }
+
+    fn reason_in_queue(&self, run: &RunState, queue: usize) -> &'static str {
+        let queue = &self.ready.queues[queue];
+        let closed = self.gates.reason(queue.workflow, queue.target, queue.kind == EXPRESSION, queue.begins, self.now);
+        if let Some(reason) = closed {
+            return reason;
+        }
+        if self.draining || !self.is_trusted(run.source) || self.sources[run.source as usize].minting {
+            return "shard-moving";
+        }
+        // Room that is taken up by batches counts: whoever offered it still does.
+        let offered = |worker: &super::dispatch::Worker| worker.offers(queue.kind);
+        if self.dispatch.workers.values().any(offered) { "behind" } else { "no-worker" }
+    }
+
+    /// Where every open run is, and for which kinds a worker has room: for whoever checks the core.
+    pub fn whereabouts(&self) -> (Vec<Whereabouts>, Vec<bool>) {
+        let places = self.places();
+        let one = |(slot, run): (Slot, &RunState)| {
+            let queued = places.queued.get(&slot);
+            let free = |queued: &&Queued| {
+                let queue = &self.ready.queues[queued.queue];
+                let moves = !self.draining && self.is_trusted(run.source) && !self.sources[run.source as usize].minting;
+                moves && !queued.tried && self.gates.passes(queue, self.now)
+            };
+            let could_go = queued.and_then(|queued| queued.iter().find(free));
+            Whereabouts {
+                run: run.number,
+                waits_for: self.reason(slot, run, &places),
+                settling: run.life == Life::Settling,
+                leased: places.leased.contains(&slot),
+                queued: queued.is_some(),
+                timed: places.timed.contains(&slot),
+                written: places.written.contains(&slot),
+                could_go: could_go.filter(|_| run.life == Life::Open).map(|at| self.ready.queues[at.queue].kind),
+            }
+        };
+        let room = (0..self.plan.kinds.len())
+            .map(|kind| self.dispatch.workers.values().any(|worker| worker.room[kind] > 0))
+            .collect();
+        (self.runs.iter().map(one).collect(), room)
+    }
+}

@@ -1,0 +1,158 @@
+//! What is written, when, and together with what.
+
+use honeyflow_engine::core::{Input, plan::Limits};
+use honeyflow_runtime::Failure;
+use honeyflow_step::Outcome;
+use honeyflow_store::{
+    Op,
+    write::{Charged, Checkpointed, Recovered},
+};
+use honeyflow_workflow::{Workflow, builder::step};
+
+use crate::table::{Table, failed, keys, parked, plain, settled};
+
+/// WF-79: what is needed to understand it and to try it again; and its row goes in the same write.
+#[test]
+fn wf_79_a_park_carries_everything_and_takes_its_row_along() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a"), (2, "a")]);
+    table.done("load");
+    for _ in 0..2 {
+        table.wait_for_batch();
+        let (batch, _) = table.next();
+        table.answer(batch, 1, &failed(Failure::reject("bad-field", "price is no number")));
+        let ops = table.commit();
+        let [parked] = parked(&ops)[..] else { continue };
+        assert_eq!((&*parked.run.workflow, &*parked.run.entity, &*parked.run.key), ("index", "book", "a"));
+        assert_eq!((&*parked.step, parked.version, parked.attempts), ("index", 1, 2));
+        assert_eq!((&*parked.failure.code, &parked.events[..]), ("bad-field", &[1, 2][..]));
+        let kept = ops.iter().any(|op| matches!(op, Op::History(history) if history.verdict == "failed"));
+        assert!(kept, "{ops:?}");
+    }
+    assert_eq!(table.open_runs(), 0);
+}
+
+fn journaling() -> Vec<Workflow> {
+    vec![
+        Workflow::new("long")
+            .on("shop", "book")
+            .step("load", step("load"))
+            .step("call", step("call").needs(["load"]).set("tries", 3))
+            .step("nap", step("sleep").needs(["call"]).set("for", "5s"))
+            .step("index", step("index").needs(["call", "nap"])),
+    ]
+}
+
+/// WF-81: what cannot be made again is written before anything follows from it.
+#[test]
+fn wf_81_outputs_waits_and_charges_are_written_before_anything_follows() {
+    let mut table = Table::new(&journaling());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    assert!(table.written.is_empty(), "a load can be made again");
+    let (batch, _) = table.next();
+    table.answer(batch, 1, &failed(Failure::reject("bad", "no")));
+    let ops = table.commit_all();
+    assert!(matches!(&ops[..], [Op::Charge { attempts: 1, .. }]), "{ops:?}");
+    table.wait_for_batch();
+    table.done("call");
+    assert_eq!(table.status().ready, 0, "nothing follows before the commit");
+    let ops = table.commit();
+    let [Op::Checkpoint(call)] = &ops[..] else { panic!("{ops:?}") };
+    assert_eq!((&*call.step, &call.covers[..]), ("call", &[1][..]));
+    assert!(matches!(&call.outcome, Checkpointed::Done(Some(_))));
+    let ops = table.commit();
+    let [Op::Checkpoint(nap)] = &ops[..] else { panic!("{ops:?}") };
+    assert!(matches!(nap.outcome, Checkpointed::Until(_)));
+}
+
+/// WF-82: retries, queues and outputs of steps that can be repeated leave no trace; losing them repeats work.
+#[test]
+fn wf_82_what_can_be_made_again_is_not_written() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    for _ in 0..5 {
+        table.wait_for_batch();
+        let (batch, _) = table.next();
+        table.answer(batch, 1, &failed(Failure::retry("down", "not now")));
+    }
+    table.tell(Input::WorkerLost { worker: 0 });
+    table.hello(0, 8);
+    assert!(table.written.is_empty());
+    table.next_owner(Recovered::default());
+    table.rows(&[(1, "a")]);
+    assert_eq!(keys(&table.done("load")), ["a"], "it begins anew");
+    table.done("index");
+    assert_eq!(settled(&table.commit_all()), [1]);
+}
+
+/// WF-81: charges outlive their node, with the time that is left of the wait.
+#[test]
+fn charges_of_an_earlier_owner_count() {
+    let mut table = Table::new(&plain());
+    let run = honeyflow_store::Settled {
+        tenant: "".into(),
+        entity: "book".into(),
+        key: "a".into(),
+        workflow: "index".into(),
+    };
+    let failure = Failure::reject("bad", "no");
+    let due_in = std::time::Duration::from_secs(3);
+    let charged = Charged { run, step: "index".into(), index: 0, attempts: 1, due_in, failure };
+    table.next_owner(Recovered { failures: vec![charged], ..Recovered::default() });
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    let (batch, _) = table.next();
+    table.answer(batch, 1, &failed(Failure::reject("bad", "no")));
+    let ops = table.commit_all();
+    assert_eq!(parked(&ops).len(), 1, "two tries: one was used up before");
+}
+
+/// WF-83: 500 runs that write nothing on their way cost one write, which deletes 500 rows.
+#[test]
+fn wf_83_runs_without_checkpoints_cost_one_grouped_delete() {
+    let mut table = Table::new(&plain());
+    let names: Vec<String> = (1..=500).map(|id| format!("k{id}")).collect();
+    let rows: Vec<(i64, &str)> = (1..).zip(names.iter().map(String::as_str)).collect();
+    table.rows(&rows);
+    assert_eq!(table.done("load").len(), 500);
+    assert_eq!(table.done("index").len(), 500);
+    assert_eq!(table.written.len(), 1);
+    let ops = table.commit();
+    assert_eq!((ops.len(), settled(&ops).len()), (1, 500));
+}
+
+/// WF-84: one fenced write per group. Where its outcome is unknown the same is sent again, which does nothing if it had
+/// happened; until that is known no key is free.
+#[test]
+fn wf_84_completion_is_one_write_and_an_unknown_one_is_asked_again() {
+    let mut table = Table::with_limits(&plain(), Limits { settle_rows_max: 3, ..Limits::default() });
+    table.rows(&[(1, "a"), (2, "b"), (3, "c"), (4, "d")]);
+    table.done("load");
+    table.done("index");
+    let (write, request) = table.written.pop_front().expect("written");
+    assert_eq!(settled(&request.ops), [1, 2, 3]);
+    assert!(table.written.is_empty(), "the next group waits for this one");
+    table.rows(&[(5, "a")]);
+    table.tell(Input::Written { write, result: Err(Failure::retry("unknown", "the connection was lost")) });
+    table.pass(10_000);
+    let (_, again) = table.written.front().expect("sent again");
+    assert_eq!(settled(&again.ops), [1, 2, 3, 4], "what has come meanwhile goes along");
+    assert_eq!(again.fence, request.fence);
+    assert!(table.given.is_empty(), "a is not free yet");
+    table.commit();
+    assert_eq!(keys(&table.done("load")), ["a"]);
+}
+
+/// A refused step is not journaled as done.
+#[test]
+fn a_stale_answer_leaves_no_checkpoint() {
+    let mut table = Table::new(&journaling());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    let (batch, _) = table.next();
+    table.tell(Input::Unanswered { batch });
+    table.answer(batch, 1, &Outcome::Done(None));
+    assert!(table.written.is_empty());
+}
