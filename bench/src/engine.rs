@@ -70,6 +70,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
     let (service, handle) = Service::new(Config {
         steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(Nothing) as Arc<dyn Step>).collect()],
         concurrency: vec![CONCURRENCY; plan.kinds.len()],
+        pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
         plan,
         sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive }],
         member: member::Config::new(NodeId(Uuid::new_v4()), "bench".into(), String::new()),

@@ -588,6 +588,11 @@ impl World {
             Effect::Drained => {
                 return (0..self.options.shards).for_each(|source| self.tell(who, source, member::Input::Leave));
             }
+            Effect::Judge { judge, items, .. } => {
+                let input = Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() };
+                let wait = 1 + self.random.below(self.options.steps.latency_us);
+                return self.after(wait, Happening::Hears { who, input });
+            }
             Effect::Cancel { .. } | Effect::Alarm { .. } => return,
         };
         let (mut there, back, mut ends) = self.travel();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 pub use document::Document;
 pub use key::Key;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 pub use stamp::{Epoch, Stamp};
 
 /// A name from configuration: of a source, entity, workflow, step or sink.
@@ -57,6 +58,26 @@ pub struct Event {
     /// The event whose fan-out made this one.
     pub root: Option<EventId>,
     pub payload: Option<Arc<str>>,
+}
+
+impl Event {
+    /// `$event` as expressions see it: the payload as JSON where it is JSON, else as text.
+    pub fn as_json(&self) -> Value {
+        let payload = self
+            .payload
+            .as_deref()
+            .map(|text| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())));
+        json!({
+            "id": self.id,
+            "kind": self.kind,
+            "tenant": &*self.tenant,
+            "entity": &*self.entity,
+            "key": &*self.key,
+            "priority": self.priority,
+            "time": self.created_ms,
+            "payload": payload,
+        })
+    }
 }
 
 /// A document (or piece of work) that an event leads to, once edges have been followed.

@@ -120,6 +120,11 @@ impl Expression {
         self.reads_all() || !self.reads().is_empty()
     }
 
+    /// The variables it uses: `$event`, `$run` …
+    pub fn variables(&self) -> impl Iterator<Item = &'static str> + '_ {
+        VARIABLES.into_iter().zip(self.compiled.reads.variables).filter(|(_, read)| *read).map(|(name, _)| name)
+    }
+
     /// Whether it may look at its input, `.`.
     pub fn reads_input(&self) -> bool {
         self.compiled.reads.input

@@ -36,7 +36,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let mut problems = Vec::new();
     let mut summary = String::new();
     if let Some(config) = &loaded.config {
-        problems.extend(not_built(config));
         let examined = if arguments.offline { Vec::new() } else { block_on(examine(config, &mut problems))? };
         summary = block_on(summarise(config, &examined, &mut problems))?;
     }
@@ -62,16 +61,6 @@ fn conclude(context: &Context, report: &crate::config::Report, summary: &str) ->
         output.print(&format!("{text}{gap}{summary}{}\n", escape::line(&verdict)))?;
     }
     Ok(if report.errors() == 0 { Done::Well } else { Done::Negative })
-}
-
-/// What the file may say one day, and a start still refuses.
-fn not_built(config: &Config) -> impl Iterator<Item = Problem> {
-    config.workflows.iter().flat_map(|workflow| {
-        workflow.on.iter().enumerate().filter(|(_, on)| on.when.is_some()).map(|(at, _)| {
-            Problem::error(format!("workflow.{}.on[{at}].when", workflow.name), "not-built", "`when` is not built yet")
-                .help("let the workflow's first step have it")
-        })
-    })
 }
 
 async fn examine(config: &Config, problems: &mut Vec<Problem>) -> Vec<Examined> {

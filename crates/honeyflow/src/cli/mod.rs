@@ -238,7 +238,7 @@ pub fn run() -> ExitCode {
 }
 
 /// Failures whose cure is to change the file.
-const WRONG_CONFIGURATION: &[&str] = &["does-not-fit", "bad-workflow", "bad-step", "not-built"];
+const WRONG_CONFIGURATION: &[&str] = &["does-not-fit", "bad-workflow", "bad-step"];
 
 fn tell(fault: Fault, output: Output) -> ExitCode {
     let (error, reset) = if output.colours_err() { ("\x1b[1;31merror", "\x1b[0m") } else { ("error", "") };

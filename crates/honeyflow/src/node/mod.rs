@@ -17,6 +17,7 @@ use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
 use honeyflow_engine::shell::{self, SourcePort};
 use honeyflow_event::Name;
 use honeyflow_hive::{NodeId, member};
+use honeyflow_evaluate::Pool;
 use honeyflow_hive_sqlite::SqliteHive;
 use honeyflow_runtime::{
     Failure,
@@ -37,6 +38,9 @@ use source::OpenSource;
 pub type Running = JoinHandle<Result<(), Failure>>;
 
 /// Everything a running node consists of.
+/// Of the engine; steps that evaluate have some of their own.
+const EXPRESSION_THREADS: usize = 2;
+
 pub struct Node {
     pub name: String,
     pub incarnation: NodeId,
@@ -66,7 +70,9 @@ impl Node {
         }
         let sinks = open_sinks(config, &sources, options).await?;
         let graphs = plan::graphs(config)?;
-        let steps = steps::build(config.file.parent().unwrap_or(Path::new("")), &graphs, &sources, &sinks)?;
+        // What expressions leave behind is counted for the process as a whole.
+        let pool = Arc::new(Pool::new(EXPRESSION_THREADS));
+        let steps = steps::build(config.file.parent().unwrap_or(Path::new("")), &graphs, &sources, &sinks, &pool)?;
         let plan = Arc::new(plan::plan(config, &graphs));
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut ports = Vec::new();
@@ -85,6 +91,7 @@ impl Node {
             sources: ports,
             steps,
             member: member::Config::new(incarnation, name.as_str().into(), meta.to_string()),
+            pool,
             incarnation: Box::new(uuid::Uuid::new_v4),
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,

@@ -18,10 +18,6 @@ pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
                 problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
             Failure::fatal("bad-workflow", text.join("; "))
         })?;
-        if graph.on.iter().any(|on| on.when.is_some()) {
-            let message = format!("workflow.{}.on: `when` is not built yet: let the first step have it", graph.name);
-            return Err(Failure::fatal("not-built", message));
-        }
         graphs.push(Arc::new(graph));
     }
     // Runs of one key go in this order.

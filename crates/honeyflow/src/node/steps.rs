@@ -2,12 +2,13 @@
 
 use std::{path::Path, sync::Arc};
 
+use honeyflow_evaluate::Pool;
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{IndexStep, Sink};
 use honeyflow_step::Step;
 use honeyflow_step_control::Inline;
-use honeyflow_step_http::HttpStep;
+use honeyflow_step_http::{HttpStep, SystemLookup};
 use honeyflow_step_sql::LoadStep;
 use honeyflow_step_transform::TransformStep;
 use honeyflow_store::{Statement, Store};
@@ -15,6 +16,11 @@ use honeyflow_workflow::{Expression, Graph, Role};
 
 use super::source::OpenSource;
 use crate::config::Url;
+
+/// Of each `transform` step.
+const TRANSFORM_THREADS: usize = 2;
+/// Of each `http.call` step.
+const RENDER_THREADS: usize = 1;
 
 /// Batches of a kind that are worked on at once in this node.
 pub fn concurrency(kind: &str) -> u32 {
@@ -34,10 +40,11 @@ pub fn build(
     graphs: &[Arc<Graph>],
     sources: &[OpenSource],
     sinks: &[(Name, Arc<dyn Sink>)],
+    pool: &Pool,
 ) -> Result<Vec<Vec<Arc<dyn Step>>>, Failure> {
     graphs
         .iter()
-        .map(|graph| graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks)).collect())
+        .map(|graph| graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks, pool)).collect())
         .collect()
 }
 
@@ -47,6 +54,7 @@ fn build_one(
     step: &honeyflow_workflow::Step,
     sources: &[OpenSource],
     sinks: &[(Name, Arc<dyn Sink>)],
+    pool: &Pool,
 ) -> Result<Arc<dyn Step>, Failure> {
     let place = format!("workflow.{}.step.{}", graph.name, step.name);
     let text = |name: &str| step.settings.get(name).and_then(|value| value.as_str());
@@ -78,7 +86,7 @@ fn build_one(
         "transform" => {
             let expression = text("expression").unwrap_or(".");
             let expression = Expression::parse(expression).map_err(|error| bad(error.to_string()))?;
-            Arc::new(TransformStep::new(expression))
+            Arc::new(TransformStep::on(Arc::new(pool.beside(TRANSFORM_THREADS)), expression))
         }
         "http.call" => {
             let secret = |reference: &str| {
@@ -87,7 +95,9 @@ fn build_one(
             };
             let config = honeyflow_step_http::Config::read(&step.settings, &secret);
             let config = config.map_err(|error| bad(error.to_string()))?;
-            Arc::new(HttpStep::new(&config).map_err(|error| bad(error.to_string()))?)
+            let pool = Arc::new(pool.beside(RENDER_THREADS));
+            let step = HttpStep::on(pool, &config, Arc::new(SystemLookup));
+            Arc::new(step.map_err(|error| bad(error.to_string()))?)
         }
         other => return Err(bad(format!("this build has no kind {other}"))),
     })

@@ -331,7 +331,7 @@ fn default_input(run: &RunState, step: StepId, event: &Arc<Event>) -> Document {
     let role = graph.steps[step as usize].role;
     match graph.needs(step) {
         _ if role == Role::Load => None,
-        [] => Some(Arc::new(event_json(event))),
+        [] => Some(Arc::new(event.as_json())),
         [(need, _)] => run.output(*need),
         [(need, _), ..] if role == Role::Sink => run.output(*need),
         needs => {
@@ -342,21 +342,4 @@ fn default_input(run: &RunState, step: StepId, event: &Arc<Event>) -> Document {
             Some(Arc::new(Value::Object(fields.collect::<Map<_, _>>())))
         }
     }
-}
-
-/// `$event` as expressions see it.
-pub fn event_json(event: &Event) -> Value {
-    let payload = event
-        .payload
-        .as_deref()
-        .map_or(Value::Null, |text| serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())));
-    serde_json::json!({
-        "id": event.id,
-        "tenant": &*event.tenant,
-        "entity": &*event.entity,
-        "key": &*event.key,
-        "time": event.created_ms,
-        "priority": event.priority,
-        "payload": payload,
-    })
 }

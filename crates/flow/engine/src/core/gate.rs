@@ -276,6 +276,10 @@ impl Gates {
         (until, before.is_none())
     }
 
+    pub fn is_stopped(&self, workflow: usize, now: Moment) -> bool {
+        !self.workflows[workflow].runs(now)
+    }
+
     pub fn clear_fatal(&mut self) {
         self.workflows.iter_mut().for_each(|workflow| workflow.fatal = None);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::{Document, Epoch, Event, Name};
+use honeyflow_event::{Document, Epoch, Event, Key, Name, Target};
 use honeyflow_hive::Term;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
@@ -16,6 +16,7 @@ use super::plan::{KindId, SourceId};
 pub type WorkerId = u32;
 pub type BatchId = u64;
 pub type WriteId = u64;
+pub type JudgeId = u64;
 
 #[derive(Debug)]
 pub enum Input {
@@ -64,6 +65,11 @@ pub enum Input {
         batch: BatchId,
         results: Vec<Evaluated>,
     },
+    /// Whether each of the events passes: one answer per question, in their order.
+    Judged {
+        judge: JudgeId,
+        results: Vec<Result<bool, Failure>>,
+    },
     Written {
         write: WriteId,
         result: Result<Reply, Failure>,
@@ -76,7 +82,7 @@ pub enum Input {
     Cancel {
         workflow: Name,
         entity: Name,
-        key: honeyflow_event::Key,
+        key: Key,
     },
     /// No new work; what is held ends or stays in the table.
     Drain,
@@ -109,6 +115,12 @@ pub enum Effect {
         write: WriteId,
         request: Write,
     },
+    /// Answered soon and item by item, whatever the expressions do: no worker is needed for it.
+    Judge {
+        judge: JudgeId,
+        workflow: usize,
+        items: Vec<ToJudge>,
+    },
     Mint {
         source: SourceId,
         lease: Name,
@@ -135,6 +147,32 @@ pub struct ToEvaluate {
     /// By step: outputs that are there.
     pub outputs: Vec<(StepId, Document)>,
     pub input: Document,
+}
+
+/// One arriving event, and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct ToJudge {
+    pub graph: Arc<Graph>,
+    pub event: Arc<Event>,
+    /// What it leads to.
+    pub target: Target,
+    pub asks: Asks,
+}
+
+impl honeyflow_evaluate::Subject for ToJudge {
+    fn entity(&self) -> &Name {
+        &self.target.entity
+    }
+
+    fn key(&self) -> &Key {
+        &self.target.key
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Asks {
+    /// Does it begin a run, by the `when` of its `on`?
+    Begins { source: Name },
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -16,6 +16,7 @@ use super::{
     Begun, Core, Row,
     fact::Fact,
     input::Effect,
+    judge::Question,
     key::Owed,
     payload_bytes,
     plan::SourceId,
@@ -146,7 +147,8 @@ impl Core {
         let id = event.id;
         self.counters.events += 1;
         self.payload_bytes += payload_bytes(&event);
-        let row = self.rows.insert(Row { event, source, owes, unsettled: owes });
+        let state = Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: None };
+        let row = self.rows.insert(state);
         self.sources[source as usize].known.insert(id, row);
         row
     }
@@ -175,9 +177,17 @@ impl Core {
             return;
         }
         for (target, entity, workflow) in owed {
-            let key = self.keys.find_or_insert(source, (entity, &target.entity), &event.tenant, &target.key);
-            self.owe(key, workflow, row);
-            self.start_runs(key);
+            // What was begun before is never decided again.
+            let judge = self.must_judge(source as usize, target, workflow)
+                && !matches!(
+                    self.sources[source as usize].begun(event, &[(target, entity, workflow)], &plan),
+                    Begun::Covers
+                );
+            if judge {
+                self.judging.put(workflow, Question::Begins { row, entity, target: target.clone() });
+            } else {
+                self.begins(row, entity, target, workflow);
+            }
         }
     }
 
@@ -214,7 +224,7 @@ impl Core {
             Begun::Nothing => {}
         }
         let limits = &self.plan.limits;
-        if self.rows.len() >= limits.rows_max || self.runs.len() >= limits.runs_max {
+        if self.rows.len() >= limits.rows_max || self.runs.len() + self.judging.len() >= limits.runs_max {
             self.sources[source as usize].crowded = true;
             self.counters.overflowed += 1;
             return true;
@@ -232,9 +242,10 @@ impl Core {
     }
 
     /// The row joins the open run if no attempt has been given out yet, else it waits for the next.
-    fn owe(&mut self, key_slot: Slot, workflow: usize, row_slot: Slot) {
+    pub(crate) fn owe(&mut self, key_slot: Slot, workflow: usize, row_slot: Slot) {
         let Some(row) = self.rows.get(row_slot) else { return };
         let (event_id, event_kind, level) = (row.event.id, row.event.kind, row.event.priority);
+        let rejected = row.is_rejected(workflow);
         let Some(key) = self.keys.get_mut(key_slot) else { return };
         for slot in &key.open {
             let Some(run) = self.runs.get_mut(*slot) else { continue };
@@ -248,7 +259,8 @@ impl Core {
                     let open = !run.given || crate::planted::on("PB-15");
                     // A message is data of its own: it never merges.
                     let fresh = |row: &Slot| self.rows.get(*row).is_some_and(|row| row.event.kind == Kind::Row);
-                    open && run.plan.order == Order::Latest && event_kind == Kind::Row && run.rows.iter().all(fresh)
+                    let merges = run.plan.order == Order::Latest && event_kind == Kind::Row && !rejected;
+                    open && merges && run.rows.iter().all(fresh)
                 }
             };
             if joins && run.life == Life::Open {
@@ -306,7 +318,9 @@ impl Core {
             };
             let Some(key) = self.keys.get_mut(key_slot) else { return };
             let Some(owed) = key.owed.get_mut(at) else { break };
-            let fresh = |row: &&Slot| self.rows.get(**row).is_some_and(|row| row.event.kind == Kind::Row);
+            let fresh = |row: &&Slot| {
+                self.rows.get(**row).is_some_and(|row| row.event.kind == Kind::Row && !row.is_rejected(workflow))
+            };
             let merging =
                 if plan.order == Order::Latest { owed.rows.iter().take_while(fresh).count().max(1) } else { 1 };
             let rows: SmallVec<[Slot; 2]> = match resumed {
@@ -392,8 +406,22 @@ impl Core {
                 self.timers.set(self.now.after(wait), Timer::Cohort(vec![Waiting { run: slot, step, index: 0 }]));
             }
         }
+        if self.fail_if_rejected(slot) {
+            ready.clear();
+        }
         self.make_ready(slot, &mut ready);
         self.scratch_steps = ready;
+    }
+
+    /// Whether the event begins the run could not be told: then it has failed before its first step.
+    fn fail_if_rejected(&mut self, slot: Slot) -> bool {
+        let Some(run) = self.runs.get_mut(slot) else { return false };
+        let rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)?.rejected.as_ref());
+        let of_workflow = rejected.flat_map(|all| all.iter()).find(|(workflow, _)| *workflow == run.workflow);
+        let Some((_, failure)) = of_workflow else { return false };
+        run.extras.get_or_insert_default().failed.insert(0, (0, 0, 1, failure.clone()));
+        run.run.cancel(&run.plan.graph);
+        true
     }
 
     /// Takes up what an earlier owner has left: charges and checkpoints. Returns how long the run as a whole still

@@ -21,6 +21,7 @@ pub mod fact;
 pub mod gate;
 pub mod input;
 pub mod intake;
+pub mod judge;
 pub mod key;
 pub mod outcome;
 pub mod people;
@@ -45,6 +46,7 @@ use self::{
     dispatch::Dispatch,
     fact::{Fact, Facts},
     gate::Gates,
+    judge::Judging,
     key::Keys,
     plan::{Plan, SourceId},
     poll::PollState,
@@ -64,6 +66,18 @@ pub(crate) struct Row {
     pub owes: u32,
     /// Obligations whose end has not committed: until then the row is in the table, and would be read again.
     pub unsettled: u32,
+    /// A workflow wants it.
+    pub matched: bool,
+    /// Should none want it, it is parked.
+    pub park_unmatched: bool,
+    /// Workflows whose `when` could not be evaluated for it: their runs fail.
+    pub rejected: Option<Box<Vec<(usize, Failure)>>>,
+}
+
+impl Row {
+    pub fn is_rejected(&self, workflow: usize) -> bool {
+        self.rejected.as_ref().is_some_and(|all| all.iter().any(|(of, _)| *of == workflow))
+    }
 }
 
 /// What belongs to one source: its lease, its stamps, its rows in flight.
@@ -100,6 +114,7 @@ pub struct Core {
     pub(crate) ready: ReadyQueues,
     pub(crate) dispatch: Dispatch,
     pub(crate) gates: Gates,
+    pub(crate) judging: Judging,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
     /// Of the rows in flight.
@@ -125,6 +140,7 @@ impl Core {
             ready: ReadyQueues::new(&plan),
             dispatch: Dispatch::default(),
             gates: Gates::new(&plan),
+            judging: Judging::new(&plan),
             timers: Timers::default(),
             counters: Counters::default(),
             payload_bytes: 0,
@@ -155,6 +171,7 @@ impl Core {
             Input::TimedOut { batch } => self.timed_out(batch),
             Input::Outcomes { batch, outcomes } => self.outcomes(batch, outcomes, effects),
             Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
+            Input::Judged { judge, results } => self.judged(judge, results, effects),
             Input::Written { write, result } => self.written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
             Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key),
@@ -183,6 +200,7 @@ impl Core {
     /// After every input: whatever has become possible.
     fn settle_down(&mut self, effects: &mut Vec<Effect>) {
         self.fire_timers(effects);
+        self.ask(effects);
         self.dispatch_all(effects);
         for source in 0..self.sources.len() {
             self.flush_writes(source, effects);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Stamp};
-use honeyflow_runtime::{Backoff, Class, Failure};
+use honeyflow_runtime::{Backoff, Class, Failure, Moment};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op,
@@ -115,13 +115,7 @@ impl Core {
                             self.reject(waiting, failure);
                         }
                         Class::Fatal => {
-                            let (until, is_news) = self.gates.stop(workflow, failure.clone(), self.now);
-                            stopped = Some(until);
-                            if is_news {
-                                let name = self.plan.workflows[workflow].name.clone();
-                                let message = format!("workflow {name} has stopped: {failure}");
-                                effects.push(Effect::Alarm { code: "workflow-stopped", message });
-                            }
+                            stopped = Some(self.stop_workflow(workflow, failure, effects));
                             self.enqueue(waiting, true);
                         }
                     }
@@ -147,6 +141,16 @@ impl Core {
             let wait = backoff.wait(tries.saturating_sub(1), self.random());
             self.timers.set(self.now.after(wait), Timer::Cohort(again));
         }
+    }
+
+    /// Nothing of it is given out until then.
+    pub(crate) fn stop_workflow(&mut self, workflow: usize, failure: Failure, effects: &mut Vec<Effect>) -> Moment {
+        let message = format!("workflow {} has stopped: {failure}", self.plan.workflows[workflow].name);
+        let (until, is_news) = self.gates.stop(workflow, failure, self.now);
+        if is_news {
+            effects.push(Effect::Alarm { code: "workflow-stopped", message });
+        }
+        until
     }
 
     fn follow_duration(&mut self, held: &Held) {

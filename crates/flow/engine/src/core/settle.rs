@@ -23,6 +23,8 @@ use crate::slots::Slot;
 pub(crate) enum After {
     Nothing,
     RowGone(Slot),
+    /// One obligation less.
+    Paid(Slot),
     RowParked(EventId),
     Finished(Waiting, Document),
     Sleeping(Waiting, Moment),
@@ -36,6 +38,8 @@ pub(crate) struct Settling {
     after: Vec<After>,
     /// Runs that have succeeded, each with the rows whose last obligation that was.
     runs: Vec<(Slot, SmallVec<[EventId; 2]>)>,
+    /// Rows that turned out to owe nothing more.
+    pub rows: Vec<(Slot, EventId)>,
     under_way: BTreeMap<WriteId, UnderWay>,
     /// Pages of fan-outs and everything else take turns.
     page_is_next: bool,
@@ -59,7 +63,7 @@ impl Settling {
     /// What goes into the next write: one page of a fan-out, or up to `limit` of everything else, in turn.
     fn next_ops(&mut self, limit: usize) -> (Vec<Op>, Vec<After>) {
         let has_page = self.ops.iter().any(is_page);
-        let has_other = !self.runs.is_empty() || !self.ops.iter().all(is_page);
+        let has_other = !self.runs.is_empty() || !self.rows.is_empty() || !self.ops.iter().all(is_page);
         let page = has_page && (self.page_is_next || !has_other);
         self.page_is_next = has_page && !page;
         if !has_page && self.ops.len() <= limit {
@@ -89,21 +93,21 @@ impl Settling {
                 After::Finished(waiting, _) | After::Sleeping(waiting, _) => _ = found.insert(waiting.run),
                 After::RunGone(slot) => _ = found.insert(*slot),
                 After::Many(many) => after.extend(many),
-                After::Nothing | After::RowGone(_) | After::RowParked(_) => {}
+                After::Nothing | After::RowGone(_) | After::Paid(_) | After::RowParked(_) => {}
             }
         }
     }
 
     pub fn is_quiet(&self) -> bool {
-        self.ops.is_empty() && self.runs.is_empty() && self.under_way.is_empty()
+        self.is_empty() && self.under_way.is_empty()
     }
 
     pub fn wake_at(&self) -> Moment {
-        if self.under_way.is_empty() && !(self.ops.is_empty() && self.runs.is_empty()) {
-            self.retry_at
-        } else {
-            Moment::FAR
-        }
+        if self.under_way.is_empty() && !self.is_empty() { self.retry_at } else { Moment::FAR }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.runs.is_empty() && self.rows.is_empty()
     }
 }
 
@@ -192,7 +196,7 @@ impl Core {
         if !settling.under_way.is_empty() || state.minting || self.now < settling.retry_at {
             return;
         }
-        if settling.ops.is_empty() && settling.runs.is_empty() {
+        if settling.is_empty() {
             return;
         }
         if !self.is_trusted(super::id(source)) {
@@ -205,11 +209,16 @@ impl Core {
         let clear = settling.ops.iter().all(is_page) && !ops.iter().any(is_page);
         let count = if clear { settling.runs.len().min(limit) } else { 0 };
         let done: Vec<_> = settling.runs.drain(..count).collect();
-        if !done.is_empty() {
-            let events = done.iter().flat_map(|(_, rows)| rows.iter().copied()).collect();
+        // Not before the runs that have paid the rest.
+        let unowed = if clear && settling.runs.is_empty() { settling.rows.len().min(limit) } else { 0 };
+        let unowed: Vec<_> = settling.rows.drain(..unowed).collect();
+        if !done.is_empty() || !unowed.is_empty() {
+            let of_runs = done.iter().flat_map(|(_, rows)| rows.iter().copied());
+            let events = of_runs.chain(unowed.iter().map(|(_, event)| *event)).collect();
             let runs = done.iter().filter_map(|(slot, _)| self.runs.get(*slot)).map(|run| self.settled(run)).collect();
             ops.push(Op::Settle { events, runs });
-            after.push(After::Many(done.into_iter().map(|(slot, _)| After::RunGone(slot)).collect()));
+            let done = done.into_iter().map(|(slot, _)| After::RunGone(slot));
+            after.push(After::Many(done.chain(unowed.into_iter().map(|(row, _)| After::Paid(row))).collect()));
         }
         self.counters.writes += 1;
         let write = self.counters.writes;
@@ -284,6 +293,7 @@ impl Core {
         match after {
             After::Nothing => {}
             After::RowGone(row) => self.forget_row(row),
+            After::Paid(row) => self.paid(row),
             After::RowParked(event) => {
                 let state = &mut self.sources[source as usize];
                 state.settling.parking_rows.remove(&event);
@@ -304,13 +314,18 @@ impl Core {
         self.facts.note(|| Fact::Closed { run: run.number });
         self.counters.succeeded(&run, self.now);
         for row in &run.rows {
-            let Some(state) = self.rows.get_mut(*row) else { continue };
-            state.unsettled -= 1;
-            if state.unsettled == 0 {
-                self.forget_row(*row);
-            }
+            self.paid(*row);
         }
         self.free_key(&run, slot);
+    }
+
+    /// One of the row's obligations has ended, and that has committed.
+    fn paid(&mut self, slot: Slot) {
+        let Some(row) = self.rows.get_mut(slot) else { return };
+        row.unsettled -= 1;
+        if row.unsettled == 0 {
+            self.forget_row(slot);
+        }
     }
 
     fn free_key(&mut self, run: &RunState, slot: Slot) {

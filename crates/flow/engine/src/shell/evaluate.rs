@@ -8,16 +8,39 @@ use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Expression, Graph, Role, Step, StepId, Variables};
 use serde_json::Value;
 
-use crate::core::{Evaluated, dispatch::event_json, input::ToEvaluate};
+use crate::core::{
+    Evaluated,
+    input::{Asks, ToEvaluate, ToJudge},
+};
 
 pub fn all(graph: &Graph, step: StepId, items: &[ToEvaluate]) -> Vec<Evaluated> {
     items.iter().map(|item| one(graph, &graph.steps[step as usize], item).unwrap_or_else(Evaluated::Reject)).collect()
 }
 
+/// Whether an arriving event passes. An error is no `false`.
+pub fn judge(item: &ToJudge) -> Result<bool, Failure> {
+    let event = Arc::new(item.event.as_json());
+    let variables = Variables { event: Some(event.clone()), ..Variables::default() };
+    match &item.asks {
+        Asks::Begins { source } => {
+            let mut failure = None;
+            for on in item.graph.on.iter().filter(|on| on.source == *source && on.entity == item.target.entity) {
+                let Some(when) = &on.when else { return Ok(true) };
+                match evaluate(when, "on.when", &event, &variables) {
+                    Ok(Value::Null | Value::Bool(false)) => {}
+                    Ok(_) => return Ok(true),
+                    Err(error) => failure = Some(error),
+                }
+            }
+            failure.map_or(Ok(false), Err)
+        }
+    }
+}
+
 fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failure> {
     let input = item.input.as_deref().unwrap_or(&Value::Null);
     let mut variables = Variables {
-        event: Some(Arc::new(event_json(&item.event))),
+        event: Some(Arc::new(item.event.as_json())),
         run: None,
         steps: item
             .outputs

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
+use honeyflow_evaluate::{Evaluator, Pool};
 use honeyflow_event::{Key, Name};
 use honeyflow_hive::{HiveStore, NodeId, member, service};
 use honeyflow_runtime::{Clock, Failure};
@@ -28,6 +29,8 @@ const INPUTS_MAX: usize = 1024;
 const INPUTS_AT_ONCE: usize = 64;
 /// A call to the store that takes longer is made again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Of the expressions of a batch; two fifths of it for one item.
+const EVALUATION_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// A source, the store in its own database, and the leases there: epochs live where the rows are that they protect.
@@ -45,6 +48,8 @@ pub struct Config {
     pub steps: Vec<Vec<Arc<dyn Step>>>,
     /// By kind: batches at once.
     pub concurrency: Vec<u32>,
+    /// Expressions over events are evaluated on its threads.
+    pub pool: Arc<Pool>,
     pub member: member::Config,
     /// A fresh identity for each start.
     pub incarnation: Box<dyn Fn() -> uuid::Uuid + Send + Sync>,
@@ -105,6 +110,8 @@ impl Handle {
 
 pub struct Service {
     config: Config,
+    /// By workflow: whose expressions are too slow is counted there.
+    evaluators: Vec<Arc<Evaluator>>,
     inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Sender<Status>,
     asked: tokio::sync::Mutex<mpsc::Receiver<Question>>,
@@ -115,7 +122,9 @@ impl Service {
         let inputs = Arc::new(ArcSwapOption::empty());
         let (status, watched) = watch::channel(Status::default());
         let (questions, asked) = mpsc::channel(16);
-        let service = Service { config, inputs: inputs.clone(), status, asked: tokio::sync::Mutex::new(asked) };
+        let evaluators = config.plan.workflows.iter().map(|_| Arc::new(Evaluator::new(config.pool.clone()))).collect();
+        let asked = tokio::sync::Mutex::new(asked);
+        let service = Service { config, evaluators, inputs: inputs.clone(), status, asked };
         (service, Handle { inputs, status: watched, questions })
     }
 
@@ -224,6 +233,13 @@ impl Service {
                 tokio::spawn(async move {
                     let result = answered(written).await;
                     let _ = inputs.send(Input::Written { write, result }).await;
+                });
+            }
+            Effect::Judge { judge, workflow, items } => {
+                let evaluator = self.evaluators[workflow].clone();
+                tokio::spawn(async move {
+                    let results = evaluator.run(Arc::new(items), EVALUATION_TIMEOUT, Arc::new(evaluate::judge)).await;
+                    let _ = inputs.send(Input::Judged { judge, results }).await;
                 });
             }
             Effect::Give { batch, work, .. } => worker::work(&self.config.steps, batch, work, inputs),

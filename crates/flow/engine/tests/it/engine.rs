@@ -131,6 +131,7 @@ impl Engine {
         let member = member::Config::new(NodeId(uuid::Uuid::from_u128(1)), "node".into(), "{}".to_owned());
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
+            pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
             plan,
             sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive }],
             steps,

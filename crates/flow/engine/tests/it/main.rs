@@ -1,6 +1,7 @@
 //! The core's rules, one by one: inputs go in by hand, effects are looked at.
 
 mod attempts;
+mod begins;
 mod emcee;
 mod emcee_masters;
 mod emcee_messages;

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use honeyflow_engine::{
     core::{
         BatchId, Core, Effect, Input, WorkerId, WriteId,
-        input::Work,
+        input::{JudgeId, ToJudge, Work},
         people::RunView,
         plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
         status::Status,
@@ -39,6 +39,9 @@ pub struct Table {
     pub given: VecDeque<(BatchId, Batch)>,
     pub written: VecDeque<(WriteId, Write)>,
     pub minted: usize,
+    /// Questions about events lie there too, once `keeps_questions` is set; else they are answered at once.
+    pub questions: VecDeque<(JudgeId, Vec<ToJudge>)>,
+    pub keeps_questions: bool,
     /// Codes of what people were told.
     pub alarms: Vec<&'static str>,
     /// Batches that were taken back.
@@ -121,6 +124,8 @@ impl Table {
             given: VecDeque::new(),
             written: VecDeque::new(),
             minted: 0,
+            questions: VecDeque::new(),
+            keeps_questions: false,
             alarms: Vec::new(),
             cancelled: Vec::new(),
         };
@@ -134,6 +139,7 @@ impl Table {
         self.poll = None;
         self.given.clear();
         self.written.clear();
+        self.questions.clear();
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         let left_hive = self.hive.call(honeyflow_hive::Request::Leave { node });
         now(left_hive).expect("it leaves");
@@ -167,6 +173,10 @@ impl Table {
                 // Expressions are answered at once.
                 Effect::Give { batch, work: Work::Evaluate { graph, step, items }, .. } => {
                     evaluated.push(Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) });
+                }
+                Effect::Judge { judge, items, .. } if self.keeps_questions => self.questions.push_back((judge, items)),
+                Effect::Judge { judge, items, .. } => {
+                    evaluated.push(Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() });
                 }
                 Effect::Poll { poll, request, .. } => self.poll = Some((poll, request)),
                 Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => {

@@ -244,6 +244,12 @@ impl<'a> Compiler<'a> {
                 Some(Ok(when)) => {
                     if when.reads_any_step() {
                         self.report(path, "not-an-ancestor", "no step has run before the event is looked at");
+                    } else if let Some(other) = when.variables().find(|name| *name != "$event") {
+                        let message = format!("there is no `{other}` before a run has begun");
+                        self.report(path, "bad-expression", message).help =
+                            Some("`.` and `$event` are the event".to_owned());
+                    } else if when.is_constant_false() {
+                        self.report(path, "unreachable", "no event begins a run here: the condition is always false");
                     }
                     Some(when)
                 }

@@ -98,6 +98,21 @@ fn wf_18_not_an_ancestor() {
     "#);
 }
 
+/// WF-23: before a run exists there is nothing but the event.
+#[test]
+fn wf_23_the_condition_of_an_event_sees_the_event_alone() {
+    let on = |when: &str| json!({ "source": "shop", "entity": "book", "when": when });
+    insta::assert_snapshot!(problems_of(&json!({
+        "on": [on("$event.payload.paid and .priority < 5"), on("$run.key"), on("$index"), on("false"), on(".a |")],
+        "step": { "load": { "use": "work" } },
+    })), @"
+    workflow.book.on[1].when bad-expression there is no `$run` before a run has begun (`.` and `$event` are the event)
+    workflow.book.on[2].when bad-expression there is no `$index` before a run has begun (`.` and `$event` are the event)
+    workflow.book.on[3].when unreachable no event begins a run here: the condition is always false
+    workflow.book.on[4].when bad-expression line 1, column 5: expected term
+    ");
+}
+
 #[test]
 fn wf_18_unknown_kind() {
     insta::assert_snapshot!(problems(json!({
