@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use honeyflow_services::Server;
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -25,6 +26,9 @@ pub struct Package {
     pub manifest_path: String,
     #[serde(default)]
     pub targets: Vec<Target>,
+    /// `[package.metadata]`, which cargo leaves to us.
+    #[serde(default)]
+    metadata: serde_json::Value,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +52,24 @@ impl Metadata {
             eprintln!("packages of other platforms cannot be had; looking at those of {host} only");
             read(&[locked, &["--offline", "--filter-platform", &host]].concat())
         })
+    }
+
+    /// The servers that tests of the members name: `[package.metadata.honeyflow] services = ["postgres"]`.
+    pub fn services(&self) -> Result<Vec<Server>, Error> {
+        let mut servers = Vec::new();
+        for package in &self.packages {
+            for word in package.metadata["honeyflow"]["services"].as_array().into_iter().flatten() {
+                let server = word.as_str().and_then(Server::named);
+                servers.push(
+                    server.ok_or_else(|| {
+                        Error::failed(format!("{}: no server is called {word}", package.manifest_path))
+                    })?,
+                );
+            }
+        }
+        servers.sort_unstable();
+        servers.dedup();
+        Ok(servers)
     }
 
     pub fn has_binary(&self, package: &str, binary: &str) -> bool {
@@ -79,4 +101,29 @@ fn read(options: &[&str]) -> Result<Metadata, Error> {
     process::succeeded(&command, output.status)?;
     serde_json::from_slice(&output.stdout)
         .map_err(|error| Error::failed(format!("cargo metadata is not readable: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(services: &str) -> Result<Vec<Server>, Error> {
+        let package = |name: &str, metadata: &str| {
+            format!(r#"{{"name":"{name}","version":"1.0.0","manifest_path":"/{name}","metadata":{metadata}}}"#)
+        };
+        let ours = package("a", &format!(r#"{{"honeyflow":{{"services":{services}}}}}"#));
+        let json = format!(r#"{{"workspace_root":"/","packages":[{ours},{}]}}"#, package("b", "null"));
+        serde_json::from_str::<Metadata>(&json).unwrap().services()
+    }
+
+    #[test]
+    fn packages_name_their_servers() {
+        assert_eq!(named(r#"["redis","postgres","redis"]"#).unwrap(), [Server::Postgres, Server::Redis]);
+        assert_eq!(named("[]").unwrap(), []);
+    }
+
+    #[test]
+    fn a_misspelled_server_is_no_silence() {
+        assert!(named(r#"["postgresql"]"#).unwrap_err().to_string().contains("postgresql"));
+    }
 }

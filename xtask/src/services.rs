@@ -1,33 +1,162 @@
-//! `cargo xtask services up|down`: private servers for tests and for people, under `target/services`.
+//! `cargo xtask services up|down|list`: private servers for tests and for people, under `target/services`.
 //!
-//! Everything in this tree is embedded (SQLite, Tantivy), so the list is empty. A server is added here together with
-//! the first suite that needs it: its name in `SERVERS`, its recipe in a file of its own beneath this one.
+//! What is printed on standard output is the answer: a line for each server, or an object with `--output json`.
+
+use honeyflow_services::{Server, Services, State};
+use serde_json::{Value, json};
 
 use crate::Command;
 use crate::error::Error;
 
 pub const COMMAND: Command = Command {
     name: "services",
-    usage: "services up|down [name …]",
-    about: "start or stop private servers; none is needed by this tree yet",
+    usage: "services up|down|list [name …] [--output json]",
+    about: "private servers on loopback: postgres, mariadb, redis, pgbouncer; without a name, all of them",
     run,
 };
 
-/// Names that `up` and `down` accept.
-const SERVERS: &[&str] = &[];
+const VERBS: [&str; 3] = ["up", "down", "list"];
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    verb: &'static str,
+    servers: Vec<Server>,
+    json: bool,
+}
 
 fn run(arguments: &[String]) -> Result<(), Error> {
-    let Some((verb, names)) = arguments.split_first() else {
-        return Err(Error::Usage(format!("up or down? cargo xtask {}", COMMAND.usage)));
+    let asked = read(arguments)?;
+    let services = Services::of_target();
+    match asked.verb {
+        "up" => up(&services, &asked),
+        "down" => down(&services, &asked),
+        _ => {
+            for server in &asked.servers {
+                print(asked.json, &about(&services, *server));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn read(arguments: &[String]) -> Result<Asked, Error> {
+    let Some((word, rest)) = arguments.split_first() else {
+        return Err(Error::Usage(format!("up, down or list? cargo xtask {}", COMMAND.usage)));
     };
-    if !["up", "down"].contains(&verb.as_str()) {
-        return Err(Error::unknown("verb", verb, ["up", "down"]));
+    let verb = VERBS.into_iter().find(|verb| verb == word).ok_or_else(|| Error::unknown("verb", word, VERBS))?;
+    let mut asked = Asked { verb, servers: Vec::new(), json: false };
+    let mut words = rest.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--output" => match words.next().map(String::as_str) {
+                Some("json") => asked.json = true,
+                Some("text") => asked.json = false,
+                other => {
+                    return Err(Error::unknown("output", other.unwrap_or_default(), ["json", "text"]));
+                }
+            },
+            option if option.starts_with('-') => {
+                return Err(Error::unknown("option of services", option, ["--output"]));
+            }
+            name => asked.servers.push(Server::named(name).ok_or_else(|| {
+                let hint = Error::unknown("server", name, Server::ALL.map(Server::name));
+                Error::Usage(format!("{hint} there are {}", Server::ALL.map(Server::name).join(", ")))
+            })?),
+        }
     }
-    if let Some(name) = names.iter().find(|name| !SERVERS.contains(&name.as_str())) {
-        return Err(Error::Usage(format!(
-            "no server `{name}`: every part of this tree is embedded, none is needed yet"
-        )));
+    if asked.servers.is_empty() {
+        asked.servers = Server::ALL.to_vec();
     }
-    println!("no server is needed yet: every part of this tree is embedded; nothing to bring {verb}");
+    Ok(asked)
+}
+
+fn up(services: &Services, asked: &Asked) -> Result<(), Error> {
+    let mut failed = Vec::new();
+    for (server, result) in services.up(&asked.servers).map_err(|error| Error::failed(error.to_string()))? {
+        match result {
+            Ok(service) => {
+                if let Some(time) = service.started_in {
+                    eprintln!("{server}: started in {:.1} s", time.as_secs_f64());
+                }
+                print(asked.json, &about(services, server));
+            }
+            Err(error) => {
+                eprintln!("{server}: {error}");
+                failed.push(server.name());
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Error::failed(format!("not running: {}", failed.join(", ")))) }
+}
+
+fn down(services: &Services, asked: &Asked) -> Result<(), Error> {
+    let stopped = services.down(&asked.servers).map_err(|error| Error::failed(error.to_string()))?;
+    for (server, ran) in stopped {
+        if ran {
+            eprintln!("{server}: stopped");
+        }
+        print(asked.json, &about(services, server));
+    }
     Ok(())
+}
+
+fn about(services: &Services, server: Server) -> Value {
+    let mut about = match services.state(server) {
+        State::Named(url) => json!({"state": "elsewhere", "url": url, "named_by": server.variable()}),
+        State::Running(record) => json!({
+            "state": "running", "url": record.url, "version": record.version, "pid": record.pid, "port": record.port,
+        }),
+        State::Dead(record) => json!({"state": "dead", "pid": record.pid}),
+        State::Stopped => json!({"state": "stopped"}),
+        State::NotInstalled => json!({"state": "not installed", "packages": server.packages()}),
+    };
+    about["name"] = json!(server.name());
+    about["folder"] = json!(services.folder_of(server));
+    about
+}
+
+fn print(as_json: bool, about: &Value) {
+    if as_json {
+        println!("{about}");
+        return;
+    }
+    let text = |key: &str| about[key].as_str().unwrap_or_default();
+    let line = format!("{:<10} {:<13} {:<8} {}", text("name"), text("state"), text("version"), text("url"));
+    println!("{}", line.trim_end());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(line: &str) -> Result<Asked, Error> {
+        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_and_output_are_read_in_any_order() {
+        let asked = typed("up redis --output json postgres").unwrap();
+        assert_eq!(asked, Asked { verb: "up", servers: vec![Server::Redis, Server::Postgres], json: true });
+    }
+
+    #[test]
+    fn no_name_means_all() {
+        assert_eq!(typed("list").unwrap().servers, Server::ALL);
+    }
+
+    #[test]
+    fn wrong_words_are_wrong_usage_and_the_right_ones_are_named() {
+        for (line, hint) in [
+            ("", "up, down or list"),
+            ("op", "`up`"),
+            ("up postgresql", "`postgres`"),
+            ("up kafka", "postgres, mariadb"),
+            ("list --json", "option"),
+            ("up --output yaml", "output"),
+        ] {
+            let error = typed(line).unwrap_err();
+            assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(hint), "{line}: {error}");
+        }
+    }
 }

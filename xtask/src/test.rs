@@ -1,9 +1,10 @@
-//! `cargo xtask test`: everything. First `check`, then all tests of the workspace, then the suites that need a built
-//! binary; at the end one line says how many passed, failed and were skipped.
+//! `cargo xtask test`: everything. First `check`, then all tests of the workspace beside the servers they need, then the
+//! suites that need a built binary; at the end one line says how many passed, failed and were skipped.
 //!
 //! A suite that cannot run prints `SKIPPED <suite>: <reason>` on a line of standard output. Where all are required
 //! (`--require-all`, or `CI=true`) that is a failure.
 
+mod servers;
 mod tally;
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,14 +14,20 @@ use std::time::Instant;
 use crate::error::Error;
 use crate::metadata::Metadata;
 use crate::{Command, check, process, tools};
+use servers::Servers;
 use tally::Tally;
 
 pub const COMMAND: Command = Command {
     name: "test",
-    usage: "test [--require-all]",
-    about: "check, then every test; with --require-all (or CI=true) nothing may be skipped",
+    usage: "test [--require-all] [--no-services]",
+    about: "check, then every test; with --require-all (or CI=true) nothing may be skipped; --no-services starts none",
     run,
 };
+
+const OPTIONS: [&str; 2] = ["--require-all", "--no-services"];
+
+/// Everything the tests are made of, so that no server waits beside a compiler.
+const COMPILE: &[&str] = &["test", "--workspace", "--all-features", "--no-run"];
 
 /// `--show-output` brings out what passing tests printed: the lines by which suites say that they were skipped.
 const TESTS: &[&str] = &["test", "--workspace", "--all-features", "--no-fail-fast", "--", "--show-output"];
@@ -38,13 +45,14 @@ struct Suite {
 const SUITES: &[Suite] = &[Suite { package: "honeyflow-sim", binary: "sim", arguments: &["--seeds", "200"] }];
 
 fn run(arguments: &[String]) -> Result<(), Error> {
-    if let Some(word) = arguments.iter().find(|word| *word != "--require-all") {
-        return Err(Error::unknown("option of test", word, ["--require-all"]));
+    if let Some(word) = arguments.iter().find(|word| !OPTIONS.contains(&word.as_str())) {
+        return Err(Error::unknown("option of test", word, OPTIONS));
     }
-    let all_required = !arguments.is_empty() || process::in_ci();
+    let has = |option: &str| arguments.iter().any(|word| word == option);
+    let all_required = has("--require-all") || process::in_ci();
     let begun = Instant::now();
     let mut tally = Tally::default();
-    let result = run_stages(&mut tally);
+    let result = run_stages(&mut tally, !has("--no-services"));
     // What did not even compile has no failed test, and has failed all the same.
     if result.is_err() && tally.failed() == 0 {
         tally.count_failed();
@@ -64,12 +72,19 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     }
 }
 
-fn run_stages(tally: &mut Tally) -> Result<(), Error> {
+fn run_stages(tally: &mut Tally, with_services: bool) -> Result<(), Error> {
     process::stage("check", || check::run(&[]))?;
     process::stage("tools", || {
         tools::provide();
         Ok(())
     })?;
+    process::stage("compile", || process::run(process::cargo(COMPILE)))?;
+    // Stopped when this function is left, whichever way.
+    let _servers = if with_services {
+        Some(process::stage("services", || Servers::start(&Metadata::of_members()?.services()?, tally))?)
+    } else {
+        None
+    };
     let tests = process::stage("tests", || listen(process::cargo(TESTS), tally, &mut std::io::stdout()));
     // A failed test is no reason to leave the suites out.
     run_suites(tally).and(tests)

@@ -26,7 +26,7 @@ impl Tally {
         }
         if let Some((suite, reason)) = line.trim_start().strip_prefix("SKIPPED ").and_then(|rest| rest.split_once(": "))
         {
-            return self.skipped.insert(suite.to_owned(), reason.to_owned()).is_none();
+            return self.skip(suite, reason);
         }
         match line {
             "successes:" => self.in_successes = true,
@@ -34,6 +34,15 @@ impl Tally {
             _ => {}
         }
         !self.in_successes
+    }
+
+    /// The first reason stays: whoever tried to provide for a suite knows it better than the suite. True if it is new.
+    pub fn skip(&mut self, suite: &str, reason: &str) -> bool {
+        if self.skipped.contains_key(suite) {
+            return false;
+        }
+        self.skipped.insert(suite.to_owned(), reason.to_owned());
+        true
     }
 
     /// `ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s`
@@ -109,8 +118,7 @@ mod tests {
 
     #[test]
     fn a_skipped_suite_counts_once() {
-        let (tally, _) =
-            heard("SKIPPED postgres: not installed\n  SKIPPED postgres: not installed\nSKIPPED nats: no\n");
+        let (tally, _) = heard("SKIPPED postgres: not installed\n  SKIPPED postgres: not running\nSKIPPED nats: no\n");
         assert_eq!(tally.to_string(), "0 passed, 0 failed, 2 skipped");
         assert_eq!(tally.skipped_suites(), ["nats: no", "postgres: not installed"]);
     }

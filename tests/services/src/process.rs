@@ -1,0 +1,102 @@
+//! Processes as the kernel shows them. A zombie counts as gone: whoever should reap it may be late.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, kill_process};
+
+pub use rustix::process::Signal;
+
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+pub fn is_alive(pid: u32) -> bool {
+    parent(pid).is_some()
+}
+
+/// `None` when it is gone.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // `pid (name) state parent …`: the name may hold anything, also `)`.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.next()?.parse().ok()
+}
+
+/// The words it was started with; `None` when it is gone.
+pub fn command_line(pid: u32) -> Option<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let text = String::from_utf8_lossy(bytes.strip_suffix(b"\0")?).into_owned();
+    is_alive(pid).then(|| text.split('\0').map(str::to_owned).collect())
+}
+
+/// Every process of one instance: those of that name which work inside its folder. Also found when a record was lost
+/// or the folder was deleted beneath them.
+pub fn family(folder: &Path, name: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    let is_ours = |pid: &u32| {
+        fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|place| place.starts_with(folder))
+            && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+            && is_alive(*pid)
+    };
+    pids.filter(is_ours).collect()
+}
+
+/// Those of a family that the others come from: they are told to stop, and stop the others.
+pub fn heads(family: &[u32]) -> Vec<u32> {
+    family.iter().copied().filter(|pid| parent(*pid).is_none_or(|parent| !family.contains(&parent))).collect()
+}
+
+/// A process that is gone already is no failure.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether `done` came true before the time was over.
+pub fn wait_until(time: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
+    while !done() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_zombie_is_gone() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        assert!(wait_until(Duration::from_secs(60), || command_line(pid) == Some(vec!["cat".to_owned()])));
+        drop(child.stdin.take());
+        // Not waited for: it stays in the table of processes.
+        assert!(wait_until(Duration::from_secs(60), || !is_alive(pid)));
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        assert_eq!(command_line(pid), None);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_of_another_name_in_the_folder_is_not_of_the_family() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reader =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).current_dir(&folder).spawn().unwrap();
+        assert!(wait_until(Duration::from_secs(60), || family(folder.path(), "cat") == [reader.id()]));
+        assert!(family(folder.path(), "postgres").is_empty());
+        drop(reader.stdin.take());
+        reader.wait().unwrap();
+    }
+}

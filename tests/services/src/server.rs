@@ -1,0 +1,80 @@
+//! The servers there are: the word people write, the variable that names one elsewhere, the packages that hold it.
+
+use std::fmt;
+
+use crate::process::Signal;
+
+/// In the order in which they are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Server {
+    Postgres,
+    Mariadb,
+    Redis,
+    Pgbouncer,
+}
+
+impl Server {
+    pub const ALL: [Self; 4] = [Self::Postgres, Self::Mariadb, Self::Redis, Self::Pgbouncer];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadb",
+            Self::Redis => "redis",
+            Self::Pgbouncer => "pgbouncer",
+        }
+    }
+
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|server| server.name() == word)
+    }
+
+    /// A server named by this variable is used as it is, and never started, stopped or wiped by us.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "HONEYFLOW_TEST_POSTGRES_URL",
+            Self::Mariadb => "HONEYFLOW_TEST_MARIADB_URL",
+            Self::Redis => "HONEYFLOW_TEST_REDIS_URL",
+            Self::Pgbouncer => "HONEYFLOW_TEST_PGBOUNCER_URL",
+        }
+    }
+
+    /// Debian's packages. MariaDB comes without the package that sets up a server for the whole system.
+    pub fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Postgres => &["postgresql"],
+            Self::Mariadb => &["mariadb-server-core", "mariadb-client"],
+            Self::Redis => &["redis-server"],
+            Self::Pgbouncer => &["pgbouncer", "postgresql-client"],
+        }
+    }
+
+    /// The server that must run before this one.
+    pub fn upstream(self) -> Option<Self> {
+        (self == Self::Pgbouncer).then_some(Self::Postgres)
+    }
+
+    /// The name by which the kernel knows its processes.
+    pub(crate) fn process_name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadbd",
+            Self::Redis => "redis-server",
+            Self::Pgbouncer => "pgbouncer",
+        }
+    }
+
+    /// The signal that ends it soon and in good order, also with clients connected; and the shell's word for it.
+    pub(crate) fn stop_signal(self) -> (Signal, &'static str) {
+        match self {
+            Self::Postgres | Self::Pgbouncer => (Signal::INT, "INT"),
+            Self::Mariadb | Self::Redis => (Signal::TERM, "TERM"),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,118 @@
+//! A server for one test, which may do anything to it. It is gone with the value, and with the process if that dies.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::Error;
+use crate::folder;
+use crate::guard::Guard;
+use crate::instance::{self, Instance, Started};
+use crate::process::{self, Signal};
+use crate::record::Record;
+use crate::server::Server;
+
+pub struct Throwaway {
+    server: Server,
+    instance: Instance,
+    child: Child,
+    record: Record,
+    /// Last: let go only when the server is gone.
+    _guard: Guard,
+}
+
+impl Throwaway {
+    pub fn new(server: Server, arguments: &[&str]) -> Result<Self, Error> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{server}-{}-{count}", std::process::id());
+        let folder = folder::make(&folder::of_target().join("throwaway").join(name))?;
+        let guard = Guard::over_throwaway(server, folder.clone())?;
+        let started = Instance::at(&folder, server, None, arguments)
+            .and_then(|instance| instance.start(None).map(|started| (instance, started)));
+        match started {
+            Ok((instance, Started { child, record })) => Ok(Self { server, instance, child, record, _guard: guard }),
+            Err(error) => {
+                let _ = folder::remove(&folder);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stays the same over restarts.
+    pub fn url(&self) -> &str {
+        &self.record.url
+    }
+
+    pub fn port(&self) -> u16 {
+        self.record.port
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the server wrote about itself.
+    pub fn log(&self) -> PathBuf {
+        self.instance.log()
+    }
+
+    /// False when it was killed, stopped, or died by itself. A paused one is running.
+    pub fn is_running(&self) -> bool {
+        process::is_alive(self.pid())
+    }
+
+    /// SIGSTOP to all its processes: connections stay open and nobody answers.
+    pub fn pause(&self) {
+        // The parent first, which then makes no more children.
+        process::signal(self.pid(), Signal::STOP);
+        self.signal_all(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    /// SIGKILL to all its processes, as a power cut would; returns when they are gone.
+    pub fn kill(&mut self) {
+        process::signal(self.pid(), Signal::KILL);
+        instance::kill_family(self.server, self.instance.folder());
+        let _ = self.child.wait();
+    }
+
+    /// Ends it in good order, clients or not; returns when it is gone.
+    pub fn stop(&mut self) {
+        instance::stop(self.server, self.instance.folder());
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on the same port with the data it had (Redis has none). One that runs is stopped first.
+    pub fn start(&mut self) -> Result<(), Error> {
+        self.stop();
+        let Started { child, record } = self.instance.start(Some(self.record.port))?;
+        self.child = child;
+        let moved = record.port != self.record.port;
+        self.record = record;
+        if moved { Err(Error::failed("its port was taken by somebody else while it was down")) } else { Ok(()) }
+    }
+
+    /// Starts it again on the same port, with nothing in it; the password stays.
+    pub fn restart_empty(&mut self) -> Result<(), Error> {
+        self.kill();
+        self.instance.remove_data()?;
+        self.start()
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        for pid in process::family(self.instance.folder(), self.server.process_name()) {
+            process::signal(pid, signal);
+        }
+    }
+}
+
+impl Drop for Throwaway {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = folder::remove(self.instance.folder());
+    }
+}
