@@ -20,6 +20,13 @@ impl Moment {
         Moment(self.0.saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)))
     }
 
+    /// The last multiple of `step` that has been: whoever waits for one of these wakes together with the others.
+    #[must_use]
+    pub fn floor(self, step: Duration) -> Moment {
+        let step = u64::try_from(step.as_micros()).unwrap_or(u64::MAX).max(1);
+        Moment(self.0 - self.0 % step)
+    }
+
     /// Zero if `earlier` is not earlier.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

@@ -148,6 +148,7 @@ fn source(shard: u16, workflows: &[Shape]) -> SourcePlan {
     let planned = (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, workflows }));
     SourcePlan {
         name: format!("shop{shard}").into(),
+        port: 0,
         lease: format!("shard/shop/{shard}").into(),
         shard,
         payload_bytes_max: PAYLOAD_MAX,

@@ -593,7 +593,7 @@ impl World {
                 let wait = 1 + self.random.below(self.options.steps.latency_us);
                 return self.after(wait, Happening::Hears { who, input });
             }
-            Effect::Cancel { .. } | Effect::Alarm { .. } => return,
+            Effect::Cancel { .. } | Effect::Left { .. } | Effect::Alarm { .. } => return,
         };
         let (mut there, back, mut ends) = self.travel();
         if let (Asked::Write(_), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {

@@ -54,8 +54,10 @@ pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
     let sources = config
         .sources
         .iter()
-        .map(|source| SourcePlan {
+        .enumerate()
+        .map(|(port, source)| SourcePlan {
             name: source.name.clone(),
+            port,
             lease: format!("shard/{}/0", source.name).into(),
             shard: 0,
             payload_bytes_max: source.payload_bytes_max,

@@ -69,6 +69,8 @@ impl Shop {
         };
         let source = |name: &str, in_flight| SourceStatus {
             name: name.into(),
+            shards_owned: 1,
+            shards: 1,
             epoch: Some(216_431_905_112),
             sequence: 4711,
             in_flight,

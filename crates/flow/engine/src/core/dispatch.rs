@@ -187,15 +187,14 @@ impl Core {
         let mut held = Vec::with_capacity(entries.len());
         let mut items = Vec::with_capacity(if kind == EXPRESSION { 0 } else { entries.len() });
         let mut to_evaluate = Vec::new();
-        let mut left = Vec::new();
         for ready in entries {
             let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open && run.level == ready.level)
             else {
                 continue;
             };
             let (source, needs_stamp) = (run.source, definition.role == Role::Load || run.stamp.0 == 0);
-            if !self.is_trusted(source) {
-                left.push(*ready);
+            if !self.is_trusted(source) || self.sources[source as usize].leaving {
+                self.sources[source as usize].stalled.push((queue, *ready));
                 continue;
             }
             if kind == EXPRESSION {
@@ -205,7 +204,7 @@ impl Core {
                     match self.draw_stamp(source, effects) {
                         Some(stamp) => stamp,
                         None => {
-                            left.push(*ready);
+                            self.sources[source as usize].stalled.push((queue, *ready));
                             continue;
                         }
                     }
@@ -222,13 +221,9 @@ impl Core {
             run.attempt += 1;
             held.push(HeldItem { run: ready.run, stamp: run.stamp, index: ready.index, attempt: run.attempt });
         }
-        for ready in left.iter().rev() {
-            if let Some(run) = self.runs.get(ready.run) {
-                self.ready.push(queue, run.level, *ready, true);
-            }
-        }
         if held.is_empty() {
-            return left.is_empty();
+            // The queue is shorter now: look again.
+            return true;
         }
         self.dispatch.next += 1;
         let batch = self.dispatch.next;

@@ -25,6 +25,10 @@ pub enum Input {
     Lost {
         lease: Name,
     },
+    /// Another node should have this shard: nothing new is begun under it, and [`Effect::Left`] says when it is free.
+    Leave {
+        lease: Name,
+    },
     /// The source's term is good until then; nothing fenced is begun after it.
     Trust {
         source: SourceId,
@@ -125,6 +129,10 @@ pub enum Effect {
         source: SourceId,
         lease: Name,
         floor: Epoch,
+    },
+    /// What was under way under this lease has ended; it may be handed over.
+    Left {
+        lease: Name,
     },
     /// Something a person should read, once.
     Alarm {

@@ -13,6 +13,7 @@
 //! | outcomes             | dependents decided, or delayed, charged, parked, by class alone            |
 //! | run ended            | rows whose last obligation it was are deleted, fenced; the key stays held   |
 //! | write committed      | key free: the next run of the key may start                                |
+//! | shard to be left     | no poll, nothing new given out; left once what is held has ended            |
 //! | lease lost           | everything is forgotten; the rows are still in the table                   |
 
 pub mod dispatch;
@@ -50,7 +51,7 @@ use self::{
     key::Keys,
     plan::{Plan, SourceId},
     poll::PollState,
-    ready::ReadyQueues,
+    ready::{Ready, ReadyQueues},
     run::RunState,
     settle::Settling,
     status::Counters,
@@ -103,6 +104,10 @@ pub(crate) struct SourceState {
     /// Store's clock minus local clock, in milliseconds, as last seen.
     pub store_ahead_ms: i64,
     pub schema_version: Option<i64>,
+    /// Another node is to have it.
+    pub leaving: bool,
+    /// Taken from their queues while no stamp could be had, lest they keep those of other shards waiting.
+    pub stalled: Vec<(usize, Ready)>,
 }
 
 pub struct Core {
@@ -162,7 +167,8 @@ impl Core {
             Input::Tick => {}
             Input::Granted(term) => self.granted(term, effects),
             Input::Lost { lease } => self.lost(&lease),
-            Input::Trust { source, until } => self.sources[source as usize].trust_until = until,
+            Input::Leave { lease } => self.leave_shard(&lease),
+            Input::Trust { source, until } => self.trusted(source, until),
             Input::Recovered { source, recovery, result } => self.recovered(source, recovery, result, effects),
             Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
             Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
@@ -202,9 +208,13 @@ impl Core {
         self.fire_timers(effects);
         self.ask(effects);
         self.dispatch_all(effects);
-        for source in 0..self.sources.len() {
+        // Where room is short, the first to ask would always be the one to get it.
+        let (count, first) = (self.sources.len(), self.counters.polls);
+        for turn in 0..count {
+            let source = (turn + usize::try_from(first).unwrap_or(0)) % count;
             self.flush_writes(source, effects);
             self.poll_if_due(source, effects);
+            self.left_if_quiet(source, effects);
         }
         if self.draining && !self.drained_said && self.is_quiet() {
             self.drained_said = true;
@@ -217,6 +227,37 @@ impl Core {
         self.dispatch.batches.is_empty() && self.sources.iter().all(|source| source.settling.is_quiet())
     }
 
+    fn leave_shard(&mut self, lease: &str) {
+        let Some(source) = self.plan.sources.iter().position(|source| &*source.lease == lease) else { return };
+        self.sources[source].leaving = true;
+    }
+
+    fn left_if_quiet(&mut self, source: usize, effects: &mut Vec<Effect>) {
+        if !self.sources[source].leaving || !self.sources[source].settling.is_quiet() {
+            return;
+        }
+        let is_here = |slot: Slot| self.runs.get(slot).is_some_and(|run| run.source as usize == source);
+        if self.dispatch.batches.values().flat_map(|held| &held.items).any(|item| is_here(item.run)) {
+            return;
+        }
+        self.forget_source(source);
+        effects.push(Effect::Left { lease: self.plan.sources[source].lease.clone() });
+    }
+
+    fn trusted(&mut self, source: SourceId, until: Moment) {
+        self.sources[source as usize].trust_until = until;
+        self.unstall(source as usize);
+    }
+
+    /// A stamp can be had again, perhaps.
+    fn unstall(&mut self, source: usize) {
+        for (queue, ready) in std::mem::take(&mut self.sources[source].stalled).into_iter().rev() {
+            if let Some(run) = self.runs.get(ready.run) {
+                self.ready.push(queue, run.level, ready, true);
+            }
+        }
+    }
+
     fn granted(&mut self, term: Term, effects: &mut Vec<Effect>) {
         let Some(source) = self.plan.sources.iter().position(|source| source.lease == *term.lease()) else { return };
         let state = &mut self.sources[source];
@@ -226,6 +267,7 @@ impl Core {
         state.term = Some(term);
         if minted {
             state.settling.retry_at = self.now;
+            self.unstall(source);
         } else {
             state.recovering = true;
             state.recovery += 1;
@@ -401,6 +443,8 @@ impl SourceState {
             checkpoints: BTreeMap::new(),
             store_ahead_ms: 0,
             schema_version: None,
+            leaving: false,
+            stalled: Vec::new(),
         }
     }
 }

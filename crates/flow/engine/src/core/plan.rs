@@ -16,6 +16,7 @@ pub const EXPRESSION: KindId = 0;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Every shard of every source; the shards of one source stand together.
     pub sources: Vec<SourcePlan>,
     pub workflows: Vec<Arc<WorkflowPlan>>,
     /// Kinds of steps; the first is [`EXPRESSION`].
@@ -25,9 +26,12 @@ pub struct Plan {
     pub limits: Limits,
 }
 
+/// One shard of a source: with a lease, stamps and rows in flight of its own.
 #[derive(Clone, Debug)]
 pub struct SourcePlan {
     pub name: Name,
+    /// Which of the shell's ports leads to its store; the shards of one source share it.
+    pub port: usize,
     pub lease: Name,
     pub shard: u16,
     pub payload_bytes_max: u64,

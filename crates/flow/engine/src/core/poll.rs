@@ -89,7 +89,7 @@ impl PollState {
     }
 
     pub fn wake_at(&self, source: &SourceState) -> Moment {
-        if !self.begun || self.is_under_way() || source.term.is_none() || self.starved {
+        if !source.may_poll() || self.starved {
             return Moment::FAR;
         }
         self.next_at
@@ -151,34 +151,44 @@ impl PollState {
         } else {
             self.interval = (self.interval * 2).clamp(limits.poll_quiet, limits.poll_idle);
         }
-        self.next_at = now.after(self.interval);
+        // Shards that are equally idle ask together: their store answers all of them at once.
+        let together = if self.interval < limits.poll_quiet { Duration::ZERO } else { self.interval };
+        self.next_at = now.after(self.interval).floor(together).max(now.after(limits.poll_busy));
         if let Some(due_ms) = intake.next_due_ms {
             self.next_at = self.next_at.min(now.after(Duration::from_millis(due_ms)));
         }
     }
 }
 
+impl SourceState {
+    fn may_poll(&self) -> bool {
+        self.poll.begun && !self.poll.is_under_way() && self.term.is_some() && !self.leaving
+    }
+}
+
 impl Core {
     pub(crate) fn poll_if_due(&mut self, source: usize, effects: &mut Vec<Effect>) {
-        let limits = self.plan.limits.clone();
-        let room = self.room(source, &limits);
         let now = self.now;
-        let state = &mut self.sources[source];
-        let poll = &mut state.poll;
-        poll.starved = false;
-        if self.draining || !poll.begun || poll.is_under_way() || state.term.is_none() || now < poll.next_at {
+        if self.draining || !self.sources[source].may_poll() || now < self.sources[source].poll.next_at {
             return;
         }
+        let limits = self.plan.limits.clone();
+        let free = self.free_room(source, &limits);
+        let waiting = self.sources.iter().filter(|source| source.may_poll()).count();
+        let state = &mut self.sources[source];
+        let poll = &mut state.poll;
         let batch = limits.poll_rows_max.min(500).min(u32::try_from(limits.runs_max).unwrap_or(u32::MAX));
-        if room >= (batch / 4).max(1) && std::mem::take(&mut state.crowded) {
+        let least = (batch / 4).max(1);
+        poll.starved = free < least && state.checkpoints.is_empty();
+        if poll.starved {
+            return;
+        }
+        if free >= least && std::mem::take(&mut state.crowded) {
             poll.rewind();
         }
         // What was begun by an earlier owner goes first: it is read however full we are.
-        let room = if state.checkpoints.is_empty() { room } else { room.max(1) };
-        if room < (batch / 4).max(1) && state.checkpoints.is_empty() {
-            poll.starved = true;
-            return;
-        }
+        let each = free / u32::try_from(waiting).unwrap_or(u32::MAX).max(1);
+        let room = each.max(least).min(free).min(limits.poll_rows_max).max(1);
         let sweep_due = now >= poll.sweep_at && !crate::planted::on("PB-12") && !crate::planted::on("PB-11");
         let passed_over = self.passed_over(source);
         let state = &mut self.sources[source];
@@ -221,8 +231,8 @@ impl Core {
         effects.push(Effect::Poll { source: super::id(source), poll: self.sources[source].poll.number, request });
     }
 
-    /// How many rows may be asked for.
-    fn room(&self, source: usize, limits: &Limits) -> u32 {
+    /// How many rows may still be asked for, by all shards together.
+    fn free_room(&self, source: usize, limits: &Limits) -> u32 {
         let asked = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
         let lanes = self.plan.sources[source].entities.values().map(|entity| self.lanes(entity)).max().unwrap_or(1);
         let runs = (limits.runs_max.saturating_sub(self.runs.len() + self.judging.len() + asked * lanes)) / lanes;
@@ -230,7 +240,7 @@ impl Core {
             return 0;
         }
         let rows = limits.rows_max.saturating_sub(self.rows.len() + asked);
-        u32::try_from(runs.min(rows)).unwrap_or(u32::MAX).min(limits.poll_rows_max)
+        u32::try_from(runs.min(rows)).unwrap_or(u32::MAX)
     }
 
     /// How many runs a row of the entity may open at once.

@@ -138,6 +138,10 @@ pub struct WorkerStatus {
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceStatus {
     pub name: Name,
+    /// Of its shards, those owned here; and all.
+    pub shards_owned: usize,
+    pub shards: usize,
+    /// The highest of the shards owned here, with its sequence.
     pub epoch: Option<u64>,
     pub sequence: u32,
     pub in_flight: usize,
@@ -192,19 +196,7 @@ impl Core {
             breaker_closed: c.breaker_closed,
             last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
             closed: self.gates.closed(&self.plan, self.now),
-            sources: self
-                .plan
-                .sources
-                .iter()
-                .zip(&self.sources)
-                .map(|(plan, state)| SourceStatus {
-                    name: plan.name.clone(),
-                    epoch: state.term.as_ref().map(|term| term.epoch().0),
-                    sequence: state.sequence,
-                    in_flight: state.known.len(),
-                    held: state.poll.held.iter().map(|(entity, why)| format!("{entity}: {why}")).collect(),
-                })
-                .collect(),
+            sources: self.source_status(),
             workers: self.worker_status(),
             workflows: self
                 .plan
@@ -214,6 +206,36 @@ impl Core {
                 .map(|(at, plan)| self.workflow_status(at, plan))
                 .collect(),
         }
+    }
+
+    fn source_status(&self) -> Vec<SourceStatus> {
+        let mut all: Vec<SourceStatus> = Vec::new();
+        for (plan, state) in self.plan.sources.iter().zip(&self.sources) {
+            let epoch = state.term.as_ref().map(|term| term.epoch().0);
+            let held = state.poll.held.iter().map(|(entity, why)| format!("{entity}: {why}"));
+            if let Some(source) = all.last_mut().filter(|source| source.name == plan.name) {
+                source.shards += 1;
+                source.shards_owned += usize::from(epoch.is_some());
+                source.in_flight += state.known.len();
+                if epoch > source.epoch {
+                    (source.epoch, source.sequence) = (epoch, state.sequence);
+                }
+                for held in held.filter(|held| !source.held.contains(held)).collect::<Vec<_>>() {
+                    source.held.push(held);
+                }
+            } else {
+                all.push(SourceStatus {
+                    name: plan.name.clone(),
+                    shards_owned: usize::from(epoch.is_some()),
+                    shards: 1,
+                    epoch,
+                    sequence: state.sequence,
+                    in_flight: state.known.len(),
+                    held: held.collect(),
+                });
+            }
+        }
+        all
     }
 
     fn worker_status(&self) -> Vec<WorkerStatus> {

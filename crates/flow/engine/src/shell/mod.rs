@@ -43,6 +43,7 @@ pub struct SourcePort {
 
 pub struct Config {
     pub plan: Arc<Plan>,
+    /// As the plan's shards name them.
     pub sources: Vec<SourcePort>,
     /// By workflow, by step.
     pub steps: Vec<Vec<Arc<dyn Step>>>,
@@ -140,15 +141,16 @@ impl Service {
         // At most a handful of changes per heartbeat; the channel is read before anything else can pile up.
         let (changes, mut changed) = mpsc::unbounded_channel();
         let mut hives = Vec::new();
-        for (source, (planned, port)) in self.config.plan.sources.iter().zip(&self.config.sources).enumerate() {
+        for (at, port) in self.config.sources.iter().enumerate() {
             let changes = changes.clone();
+            let shards = self.config.plan.sources.iter().filter(|source| source.port == at);
             hives.push(service::join(
                 port.hive.clone(),
                 member.clone(),
-                vec![planned.lease.clone()],
+                shards.map(|source| source.lease.clone()).collect(),
                 self.config.clock.clone(),
                 move |change| {
-                    let _ = changes.send((crate::core::id(source), change));
+                    let _ = changes.send((at, change));
                 },
             )?);
         }
@@ -177,7 +179,7 @@ impl Service {
                         core.advance(input, self.config.clock.now(), &mut effects);
                     }
                 }
-                Some((source, change)) = changed.recv() => match change {
+                Some((port, change)) = changed.recv() => match change {
                     service::Change::Granted(term) => {
                         tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
                         core.advance(Input::Granted(term), self.config.clock.now(), &mut effects);
@@ -187,7 +189,12 @@ impl Service {
                         core.advance(Input::Lost { lease }, self.config.clock.now(), &mut effects);
                     }
                     service::Change::Trust(until) => {
-                        core.advance(Input::Trust { source, until }, self.config.clock.now(), &mut effects);
+                        for (source, planned) in self.config.plan.sources.iter().enumerate() {
+                            if planned.port == port {
+                                let source = crate::core::id(source);
+                                core.advance(Input::Trust { source, until }, self.config.clock.now(), &mut effects);
+                            }
+                        }
                     }
                     service::Change::Refused(failure) => return Err(failure),
                     service::Change::Buried | service::Change::Left => {
@@ -203,18 +210,22 @@ impl Service {
         }
     }
 
+    fn port(&self, source: SourceId) -> &SourcePort {
+        &self.config.sources[self.config.plan.sources[source as usize].port]
+    }
+
     fn carry_out(&self, effect: Effect, hives: &[service::Handle], inputs: &mpsc::Sender<Input>) {
         let inputs = inputs.clone();
         match effect {
             Effect::Poll { source, poll, request } => {
-                let polled = self.config.sources[source as usize].source.poll(request);
+                let polled = self.port(source).source.poll(request);
                 tokio::spawn(async move {
                     let result = answered(polled).await;
                     let _ = inputs.send(Input::Polled { source, poll, result }).await;
                 });
             }
             Effect::Recover { source, recovery } => {
-                let recovered = self.config.sources[source as usize].store.call(Request::Recover);
+                let recovered = self.port(source).store.call(Request::Recover);
                 tokio::spawn(async move {
                     let result = match answered(recovered).await {
                         Ok(Reply::Recovered(found)) => Ok(found),
@@ -229,7 +240,7 @@ impl Service {
                 });
             }
             Effect::Write { source, write, request } => {
-                let written = self.config.sources[source as usize].store.call(Request::Write(request));
+                let written = self.port(source).store.call(Request::Write(request));
                 tokio::spawn(async move {
                     let result = answered(written).await;
                     let _ = inputs.send(Input::Written { write, result }).await;
@@ -246,9 +257,10 @@ impl Service {
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.
             Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
             Effect::Mint { source, lease, floor } => {
-                let hive = hives[source as usize].clone();
+                let hive = hives[self.config.plan.sources[source as usize].port].clone();
                 tokio::spawn(async move { hive.mint(lease, floor).await });
             }
+            Effect::Left { lease } => tracing::info!(%lease, "shard left"),
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
             Effect::Drained => {}
         }
@@ -265,7 +277,7 @@ async fn answered<T: Send + 'static>(call: BoxFuture<'static, Result<T, Failure>
     }
 }
 
-async fn leave(hives: &[service::Handle], changed: &mut mpsc::UnboundedReceiver<(SourceId, service::Change)>) {
+async fn leave(hives: &[service::Handle], changed: &mut mpsc::UnboundedReceiver<(usize, service::Change)>) {
     let left = async {
         for hive in hives {
             hive.leave().await;

@@ -9,5 +9,6 @@ mod engine;
 mod journal;
 mod order;
 mod runs;
+mod shards;
 mod share;
 mod table;

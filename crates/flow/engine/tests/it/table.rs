@@ -98,6 +98,7 @@ pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
     let source = SourcePlan {
         name: "shop".into(),
         lease: LEASE.into(),
+        port: 0,
         shard: 0,
         payload_bytes_max: 1 << 20,
         entities: [("book".into(), entity)].into_iter().collect(),
@@ -312,7 +313,7 @@ impl Table {
     }
 }
 
-fn now<T>(answer: impl Future<Output = T>) -> T {
+pub fn now<T>(answer: impl Future<Output = T>) -> T {
     futures_util::FutureExt::now_or_never(answer).expect("memory answers at once")
 }
 

@@ -85,6 +85,8 @@ fn page(text: &str) -> (String, String) {
         closed: vec![Closed { name: text.into(), reason: "paused", detail: text.to_owned() }],
         sources: vec![SourceStatus {
             name: text.into(),
+            shards_owned: 1,
+            shards: 1,
             epoch: Some(7),
             sequence: 1,
             in_flight: 1,

@@ -114,7 +114,15 @@ pub async fn start_with(change: impl FnOnce(&mut Node)) -> Server {
 fn working() -> Status {
     Status {
         events: 12,
-        sources: vec![SourceStatus { name: "shop".into(), epoch: Some(7), sequence: 1, in_flight: 3, held: vec![] }],
+        sources: vec![SourceStatus {
+            name: "shop".into(),
+            shards_owned: 1,
+            shards: 1,
+            epoch: Some(7),
+            sequence: 1,
+            in_flight: 3,
+            held: vec![],
+        }],
         workflows: vec![WorkflowStatus {
             name: "book".into(),
             version: 1,

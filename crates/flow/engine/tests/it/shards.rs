@@ -1,0 +1,233 @@
+//! Several shards of one source in one core: each has its lease and its stamps, and none keeps another waiting.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use honeyflow_engine::core::{
+    BatchId, Core, Effect, Input, WriteId,
+    input::Work,
+    plan::{Limits, Plan, SourceId},
+};
+use honeyflow_event::Name;
+use honeyflow_hive::{NodeId, member};
+use honeyflow_hive_memory::MemoryHive;
+use honeyflow_runtime::Moment;
+use honeyflow_source::Intake;
+use honeyflow_step::{Batch, Outcome};
+use honeyflow_store::{Poll, Recovered, Reply, Write};
+
+use crate::table::{leads_to, now, plain, plan, row, taken};
+
+struct Shards {
+    plan: Arc<Plan>,
+    core: Core,
+    now: Moment,
+    polls: BTreeMap<SourceId, (u64, Poll)>,
+    given: Vec<(BatchId, Batch)>,
+    written: Vec<(WriteId, Write)>,
+    left: Vec<Name>,
+}
+
+impl Shards {
+    fn new(count: u16, limits: Limits) -> Shards {
+        let mut plan = plan(&plain(), limits);
+        let first = plan.sources.remove(0);
+        for shard in 0..count {
+            let lease = format!("shard/shop/{shard}").into();
+            plan.sources.push(honeyflow_engine::core::plan::SourcePlan { shard, lease, ..first.clone() });
+        }
+        let plan = Arc::new(plan);
+        let mut shards = Shards {
+            core: Core::new(plan.clone(), 7),
+            plan,
+            now: Moment::from_millis(1_000_000),
+            polls: BTreeMap::new(),
+            given: Vec::new(),
+            written: Vec::new(),
+            left: Vec::new(),
+        };
+        let kinds = u16::try_from(shards.plan.kinds.len()).unwrap();
+        shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 8)).collect() });
+        for source in 0..count {
+            shards.grant(source);
+        }
+        shards
+    }
+
+    fn lease(&self, source: SourceId) -> Name {
+        self.plan.sources[usize::from(source)].lease.clone()
+    }
+
+    fn grant(&mut self, source: SourceId) {
+        let hive = MemoryHive::new(|| 1);
+        let term = now(member::take(&hive, NodeId(uuid::Uuid::from_u128(1)), &self.lease(source))).expect("free");
+        self.tell(Input::Trust { source, until: Moment::FAR });
+        self.tell(Input::Granted(term));
+        self.tell(Input::Recovered { source, recovery: 1, result: Ok(Recovered::default()) });
+    }
+
+    fn tell(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.core.advance(input, self.now, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Poll { source, poll, request } => {
+                    self.polls.insert(source, (poll, request));
+                }
+                Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => self.given.push((batch, work)),
+                Effect::Write { write, request, .. } => self.written.push((write, request)),
+                Effect::Left { lease } => self.left.push(lease),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers that shard's poll with rows of these ids and keys.
+    fn rows(&mut self, source: SourceId, rows: &[(i64, &str)]) {
+        while !self.polls.contains_key(&source) {
+            self.now = self.now.after(Duration::from_millis(1));
+            self.tell(Input::Tick);
+        }
+        let (poll, _) = self.polls.remove(&source).unwrap();
+        let events = rows.iter().map(|(id, key)| row(*id, key, 4));
+        let taken = events.map(|event| (leads_to(&event), event)).map(|(leads, event)| taken(event, leads)).collect();
+        self.tell(Input::Polled { source, poll, result: Ok(Intake { taken, ..Intake::default() }) });
+    }
+
+    /// Everything given out succeeds; the keys it was for.
+    fn done(&mut self) -> Vec<String> {
+        let mut keys = Vec::new();
+        for (batch, work) in std::mem::take(&mut self.given) {
+            keys.extend(work.items.iter().map(|item| item.key.to_string()));
+            let document = Some(Arc::new(serde_json::json!({ "title": "t" })));
+            let outcomes = work.items.iter().map(|_| Outcome::Done(document.clone())).collect();
+            self.tell(Input::Outcomes { batch, outcomes });
+        }
+        keys
+    }
+
+    fn commit(&mut self) -> Vec<Name> {
+        let mut leases = Vec::new();
+        for (write, request) in std::mem::take(&mut self.written) {
+            leases.push(request.fence.lease().clone());
+            self.tell(Input::Written { write, result: Ok(Reply::Committed) });
+        }
+        leases
+    }
+}
+
+#[test]
+fn hv_58_each_shard_acknowledges_under_its_own_lease() {
+    let mut shards = Shards::new(2, Limits::default());
+    shards.rows(0, &[]);
+    shards.rows(1, &[]);
+    shards.rows(0, &[(1, "a")]);
+    shards.rows(1, &[(2, "b")]);
+    let mut loaded = shards.done();
+    loaded.sort_unstable();
+    assert_eq!(loaded, ["a", "b"]);
+    shards.done();
+    let mut leases = shards.commit();
+    leases.sort_unstable();
+    assert_eq!(leases, [shards.lease(0), shards.lease(1)]);
+    assert_eq!(shards.core.status().open_runs, 0);
+}
+
+/// HV-55: it stops polling, what is held ends, and only then the shard is left; the other one goes on.
+#[test]
+fn hv_55_a_shard_is_left_once_what_is_held_has_ended() {
+    let mut shards = Shards::new(2, Limits::default());
+    shards.rows(0, &[(1, "held"), (2, "other")]);
+    let held = std::mem::take(&mut shards.given);
+    shards.tell(Input::Leave { lease: shards.lease(0) });
+    assert!(shards.left.is_empty(), "a worker still holds its load");
+    shards.rows(1, &[(3, "b")]);
+    assert_eq!(shards.done(), ["b"], "the other shard's load");
+    assert_eq!(shards.done(), ["b"], "and its index");
+
+    shards.given = held;
+    shards.done();
+    assert!(shards.given.is_empty(), "no further step is begun under a shard that is to be left");
+    assert_eq!(shards.left, [shards.lease(0)]);
+    assert_eq!(shards.commit(), [shards.lease(1)], "its rows stay for the next owner");
+    shards.now = shards.now.after(Duration::from_secs(20));
+    shards.polls.clear();
+    shards.tell(Input::Tick);
+    assert!(!shards.polls.contains_key(&0), "not polled any more");
+    assert!(shards.polls.contains_key(&1));
+}
+
+/// An acknowledgement under way is awaited: the row would be done twice otherwise.
+#[test]
+fn hv_55_a_shard_is_left_after_its_writes() {
+    let mut shards = Shards::new(1, Limits::default());
+    shards.rows(0, &[(1, "a")]);
+    shards.done();
+    shards.done();
+    assert_eq!(shards.written.len(), 1);
+    shards.tell(Input::Leave { lease: shards.lease(0) });
+    assert!(shards.left.is_empty());
+    shards.commit();
+    assert_eq!(shards.left, [shards.lease(0)]);
+}
+
+/// Steps of a shard without trust wait beside the queue, not in it.
+#[test]
+fn a_shard_without_trust_keeps_no_other_waiting() {
+    let limits = Limits { poll_rows_max: 4_000, ..Limits::default() };
+    let mut shards = Shards::new(2, limits);
+    let kinds = u16::try_from(shards.plan.kinds.len()).unwrap();
+    shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 0)).collect() });
+    shards.tell(Input::Trust { source: 0, until: Moment::default() });
+    let names: Vec<String> = (0..600).map(|n| format!("k{n}")).collect();
+    let rows: Vec<(i64, &str)> = (1..).zip(names.iter().map(String::as_str)).collect();
+    shards.rows(0, &rows);
+    shards.rows(1, &[(1_000, "b")]);
+    shards.tell(Input::Hello { worker: 0, room: (0..kinds).map(|kind| (kind, 1)).collect() });
+    assert_eq!(shards.done(), ["b"]);
+    shards.done();
+    shards.tell(Input::Trust { source: 0, until: Moment::FAR });
+    assert_eq!(shards.done().len(), 500, "back in their order");
+}
+
+/// WF-94: shards share the room, and whoever asks first does not get all of it.
+#[test]
+fn wf_94_shards_share_the_room() {
+    let limits = Limits { runs_max: 2_000, poll_rows_max: 2_000, ..Limits::default() };
+    let mut shards = Shards::new(8, limits);
+    // Those that were granted first have asked for all there was.
+    while !shards.polls.is_empty() {
+        for (source, (poll, _)) in std::mem::take(&mut shards.polls) {
+            shards.tell(Input::Polled { source, poll, result: Ok(Intake::default()) });
+        }
+    }
+    shards.now = shards.now.after(Duration::from_secs(1));
+    shards.tell(Input::Tick);
+    let room = |poll: &Poll| match &poll.sweep {
+        Some(sweep) => sweep.room,
+        None => poll.levels.iter().map(|level| level.room).sum::<u32>() + poll.newest,
+    };
+    let asked: Vec<u32> = shards.polls.values().map(|(_, poll)| room(poll)).collect();
+    assert_eq!(asked, [250; 8]);
+}
+
+/// Idle shards ask at the same time: one question to the store instead of many.
+#[test]
+fn ob_93_idle_shards_ask_together() {
+    let mut shards = Shards::new(4, Limits::default());
+    let mut moments: BTreeMap<Moment, usize> = BTreeMap::new();
+    let end = shards.now.after(Duration::from_secs(30));
+    let settled = shards.now.after(Duration::from_secs(5));
+    while shards.now < end {
+        for source in shards.polls.keys().copied().collect::<Vec<_>>() {
+            let (poll, _) = shards.polls.remove(&source).unwrap();
+            if shards.now > settled {
+                *moments.entry(shards.now).or_default() += 1;
+            }
+            shards.tell(Input::Polled { source, poll, result: Ok(Intake::default()) });
+        }
+        shards.now = shards.core.wake_at().max(shards.now);
+        shards.tell(Input::Tick);
+    }
+    assert!(moments.len() > 200, "about ten a second: {}", moments.len());
+    assert!(moments.values().all(|together| *together == 4), "{moments:?}");
+}
