@@ -8,7 +8,7 @@ const COUNT: u16 = 12_000;
 
 /// A free port; `preferred` if that one is free.
 pub fn free(preferred: Option<u16>) -> Option<u16> {
-    preferred.filter(|port| is_free(*port)).or_else(|| from(start(), is_free))
+    choose(preferred, start(), is_free)
 }
 
 pub fn is_free(port: u16) -> bool {
@@ -23,8 +23,9 @@ fn start() -> u16 {
     u16::try_from((mixed >> 8) % u32::from(COUNT)).unwrap_or_default()
 }
 
-fn from(start: u16, is_free: impl Fn(u16) -> bool) -> Option<u16> {
-    (0..COUNT).map(|step| FIRST + (start % COUNT + step) % COUNT).find(|port| is_free(*port))
+fn choose(preferred: Option<u16>, start: u16, is_free: impl Fn(u16) -> bool) -> Option<u16> {
+    let around = (0..COUNT).map(|step| FIRST + (start % COUNT + step) % COUNT);
+    preferred.into_iter().chain(around).find(|port| is_free(*port))
 }
 
 #[cfg(test)]
@@ -37,15 +38,19 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         assert!(!is_free(port));
         assert_ne!(free(Some(port)), Some(port));
-        drop(taken);
-        assert_eq!(free(Some(port)), Some(port));
+    }
+
+    #[test]
+    fn a_preferred_port_comes_first_if_it_is_free() {
+        assert_eq!(choose(Some(25_000), 0, |_| true), Some(25_000));
+        assert_eq!(choose(Some(25_000), 0, |port| port != 25_000), Some(FIRST));
     }
 
     #[test]
     fn every_port_of_the_range_is_tried_once_around() {
-        assert_eq!(from(COUNT - 1, |port| port == FIRST), Some(FIRST));
-        assert_eq!(from(5, |port| port == FIRST + 4), Some(FIRST + 4));
-        assert_eq!(from(0, |_| false), None);
+        assert_eq!(choose(None, COUNT - 1, |port| port == FIRST), Some(FIRST));
+        assert_eq!(choose(None, 5, |port| port == FIRST + 4), Some(FIRST + 4));
+        assert_eq!(choose(None, 0, |_| false), None);
         assert!((0..100).all(|_| free(None).is_some_and(|port| (20_000..32_000).contains(&port))));
     }
 }

@@ -12,18 +12,22 @@ pub use rustix::process::Signal;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub fn is_alive(pid: u32) -> bool {
-    parent(pid).is_some()
+    state_and_parent(pid).is_some()
+}
+
+/// Whether SIGSTOP has reached it: it is taken when the process next comes by, not when it is sent.
+pub fn is_paused(pid: u32) -> bool {
+    state_and_parent(pid).is_some_and(|(state, _)| state == 'T')
 }
 
 /// `None` when it is gone.
-fn parent(pid: u32) -> Option<u32> {
+fn state_and_parent(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `pid (name) state parent …`: the name may hold anything, also `)`.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X" | "x") {
-        return None;
-    }
-    fields.next()?.parse().ok()
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (!matches!(state, 'Z' | 'X' | 'x')).then_some((state, parent))
 }
 
 /// The words it was started with; `None` when it is gone.
@@ -48,7 +52,8 @@ pub fn family(folder: &Path, name: &str) -> Vec<u32> {
 
 /// Those of a family that the others come from: they are told to stop, and stop the others.
 pub fn heads(family: &[u32]) -> Vec<u32> {
-    family.iter().copied().filter(|pid| parent(*pid).is_none_or(|parent| !family.contains(&parent))).collect()
+    let has_none = |pid: &u32| state_and_parent(*pid).is_none_or(|(_, parent)| !family.contains(&parent));
+    family.iter().copied().filter(has_none).collect()
 }
 
 /// A process that is gone already is no failure.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::folder;
@@ -11,6 +12,9 @@ use crate::instance::{self, Instance, Started};
 use crate::process::{self, Signal};
 use crate::record::Record;
 use crate::server::Server;
+
+/// A process that waits for its disk takes the signal when the disk has answered.
+const PAUSE_TIME: Duration = Duration::from_secs(20);
 
 pub struct Throwaway {
     server: Server,
@@ -62,15 +66,20 @@ impl Throwaway {
         process::is_alive(self.pid())
     }
 
-    /// SIGSTOP to all its processes: connections stay open and nobody answers.
+    /// SIGSTOP to all its processes: connections stay open and nobody answers. Returns when all stand still.
     pub fn pause(&self) {
-        // The parent first, which then makes no more children.
+        // The parent first: only when it stands still, it makes no more children.
         process::signal(self.pid(), Signal::STOP);
-        self.signal_all(Signal::STOP);
+        process::wait_until(PAUSE_TIME, || process::is_paused(self.pid()) || !self.is_running());
+        process::wait_until(PAUSE_TIME, || {
+            let moving: Vec<u32> = self.family().into_iter().filter(|pid| !process::is_paused(*pid)).collect();
+            moving.iter().for_each(|pid| process::signal(*pid, Signal::STOP));
+            moving.is_empty()
+        });
     }
 
     pub fn resume(&self) {
-        self.signal_all(Signal::CONT);
+        self.family().iter().for_each(|pid| process::signal(*pid, Signal::CONT));
     }
 
     /// SIGKILL to all its processes, as a power cut would; returns when they are gone.
@@ -103,10 +112,8 @@ impl Throwaway {
         self.start()
     }
 
-    fn signal_all(&self, signal: Signal) {
-        for pid in process::family(self.instance.folder(), self.server.process_name()) {
-            process::signal(pid, signal);
-        }
+    fn family(&self) -> Vec<u32> {
+        process::family(self.instance.folder(), self.server.process_name())
     }
 }
 

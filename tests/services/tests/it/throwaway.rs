@@ -57,7 +57,8 @@ fn a_paused_server_stands_still_with_all_its_processes() {
     let children = children(server.pid());
     assert!(!children.is_empty());
     for pid in children.iter().chain([&server.pid()]) {
-        eventually("it stands", || process_state(*pid) == Some('T'));
+        // One that had just ended cannot be reaped now.
+        assert!(matches!(process_state(*pid), Some('T') | None), "{pid}");
     }
     assert!(server.is_running());
     server.resume();
