@@ -7,6 +7,7 @@
 pub mod contract;
 pub mod fence;
 pub mod member;
+pub mod placement;
 pub mod planted;
 pub mod service;
 pub mod term;
