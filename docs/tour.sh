@@ -117,11 +117,8 @@ hf verify patient
 say other fields
 echo "\$ sed -i 's/note = \"text\"/note = { type = \"text\", language = \"en\" }/' honeyflow.toml"
 sed -i 's/note = "text"/note = { type = "text", language = "en" }/' honeyflow.toml
-until_says 'other fields' cat log
-tail -n 1 log
-stop
-hf reindex patient
-start
+until_says 'the next generation is served' cat log
+tail -n 2 log
 hf search patient note:sleeping
 
 say the end

@@ -1,20 +1,26 @@
-//! `honeyflow reindex`: every row of an entity is loaded and indexed again, behind live traffic. Interrupted, it goes on
-//! where it was. An index that was built with other fields, or is damaged, is set aside first and made anew.
+//! `honeyflow reindex`: every row of an entity is loaded and indexed again, behind live traffic. In place, unless the
+//! index is outdated or a new generation is wanted: then the next one is built beside it and swapped. Interrupted, it
+//! goes on where it was. An index that is damaged is set aside first and made anew.
 
+use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_store::{Admin, AdminReply};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Context, Done, Fault, no_such};
 use crate::{
-    config::{Config, EntityConfig},
-    node::{alone::Worker, data, rebuild, reindex, source::OpenSource},
+    config::{Config, EntityConfig, SinkConfig},
+    node::{self, alone::Worker, data, generation, rebuild, reindex, shape, source::OpenSource},
+    registry,
 };
 
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The entity, as in [entity.NAME]
     entity: String,
-    /// Only store the events; a node works on them when it runs
+    /// Build the index anew beside the one that is served, and swap them when it is complete
+    #[arg(long)]
+    new_generation: bool,
+    /// Only ask for it; a node works on it when it runs
     #[arg(long)]
     no_wait: bool,
 }
@@ -30,24 +36,54 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     }
     // With an index go the documents of everything that is in it.
     let mut entities = rebuild::entities_of(&config, &outdated);
-    if !entities.contains(&asked.name) {
-        entities.push(asked.name.clone());
-    }
-    for name in entities.iter().filter(|_| !outdated.is_empty()) {
+    for name in &entities {
         let open = open(&config, find(&config, name)?).await?;
         reindex::forget(&open.database.store, name).await?;
     }
     for outdated in &outdated {
         rebuild::set_aside(&config, outdated)?;
     }
+    let sinks = || config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&asked.name));
+    let mut renewed = Vec::new();
+    for sink in sinks() {
+        if is_to_be_renewed(&config, sink, arguments.new_generation)? {
+            renewed.push(sink);
+        }
+    }
+    let elsewhere = sinks().count() > renewed.len() || renewed.is_empty();
+    if elsewhere && !entities.contains(&asked.name) {
+        entities.push(asked.name.clone());
+    }
+    let word = uuid::Uuid::new_v4().to_string();
+    for sink in &renewed {
+        generation::request(&home(&config, sink).await?.database.store, &sink.name, &word).await?;
+    }
     let worker = if arguments.no_wait { None } else { Some(Worker::begin(&config).await?) };
     for name in &entities {
-        one(&config, find(&config, name)?, worker.as_ref(), context).await?;
+        in_place(&config, find(&config, name)?, worker.as_ref(), context).await?;
+    }
+    for sink in renewed {
+        match &worker {
+            Some(worker) => follow(sink, &home(&config, sink).await?, worker, &word, context).await?,
+            None => context.output.note(&format!("{}: a node builds the next generation when it runs", sink.name)),
+        }
     }
     if let Some(worker) = worker {
         worker.end(&config).await;
     }
     Ok(Done::Well)
+}
+
+fn is_to_be_renewed(config: &Config, sink: &SinkConfig, wanted: bool) -> Result<bool, Fault> {
+    let mut options = registry::sink_options(sink, &config.node)?;
+    options.shape = shape::lines(config, &sink.name);
+    // one that is not there yet is begun empty, and filled in place
+    let is_there = options.folder.join("current").exists();
+    let renewed = is_there && (wanted || TantivySink::looks_outdated(&options)?);
+    if renewed && shape::feeds(config, &sink.name).is_none() {
+        return Err(node::cannot_be_rebuilt(&sink.name).into());
+    }
+    Ok(renewed)
 }
 
 fn find<'a>(config: &'a Config, name: &str) -> Result<&'a EntityConfig, Fault> {
@@ -61,13 +97,22 @@ async fn open(config: &Config, entity: &EntityConfig) -> Result<OpenSource, Faul
     Ok(open)
 }
 
-async fn one(config: &Config, entity: &EntityConfig, worker: Option<&Worker>, context: &Context) -> Result<(), Fault> {
+/// The source that keeps how far the sink's next generation is.
+async fn home(config: &Config, sink: &SinkConfig) -> Result<OpenSource, Fault> {
+    let feeds = shape::feeds(config, &sink.name).unwrap_or_default();
+    let feed = feeds.first().ok_or_else(|| node::cannot_be_rebuilt(&sink.name))?;
+    open(config, find(config, &feed.entity)?).await
+}
+
+async fn in_place(
+    config: &Config,
+    entity: &EntityConfig,
+    worker: Option<&Worker>,
+    context: &Context,
+) -> Result<(), Fault> {
     let open = open(config, entity).await?;
     let bound = open.entity(&entity.name).ok_or_else(|| no_such("entity", &entity.name, std::iter::empty()))?;
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        bar.set_style(style);
-    }
+    let bar = spinner();
     let store = &open.database.store;
     let events = match worker {
         None => reindex::queue_all(store, &bound.entity).await?,
@@ -79,13 +124,49 @@ async fn one(config: &Config, entity: &EntityConfig, worker: Option<&Worker>, co
         }
     };
     bar.finish_and_clear();
-    let AdminReply::Lag(lag) = reindex::ask(store, Admin::Lag).await? else { return Ok(()) };
+    report(context, &open, &entity.name, None, events).await
+}
+
+/// Until it is served.
+async fn follow(
+    sink: &SinkConfig,
+    home: &OpenSource,
+    worker: &Worker,
+    word: &str,
+    context: &Context,
+) -> Result<(), Fault> {
+    let bar = spinner();
+    let built = worker.until_built(home, &sink.name, word, |progress| {
+        bar.set_message(format!("generation of {}: {} rows queued", sink.name, progress.events()));
+    });
+    let built = built.await?;
+    bar.finish_and_clear();
+    report(context, home, &sink.name, built.generation, built.events()).await
+}
+
+async fn report(
+    context: &Context,
+    open: &OpenSource,
+    name: &str,
+    generation: Option<u64>,
+    events: u64,
+) -> Result<(), Fault> {
+    let AdminReply::Lag(lag) = reindex::ask(&open.database.store, Admin::Lag).await? else { return Ok(()) };
     let (waiting, parked) = (lag.waiting, lag.parked);
     if context.output.is_json() {
-        context.output.object(&serde_json::json!({
-            "entity": entity.name, "events": events, "waiting": waiting, "parked": parked
-        }))
-    } else {
-        context.output.print(&format!("{}: {events} rows, {waiting} still waiting, {parked} parked\n", entity.name))
+        let what = if generation.is_some() { "sink" } else { "entity" };
+        return context.output.object(&serde_json::json!({
+            what: name, "generation": generation, "events": events, "waiting": waiting, "parked": parked
+        }));
     }
+    let served = generation.map_or_else(String::new, |number| format!("generation {number} is served: "));
+    context.output.print(&format!("{name}: {served}{events} rows, {waiting} still waiting, {parked} parked\n"))
+}
+
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
 }

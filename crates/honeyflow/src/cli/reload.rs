@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use honeyflow_runtime::Failure;
+use honeyflow_sink_tantivy::TantivySink;
 use tokio::signal::unix::Signal;
 
 use super::Context;
 use crate::{
     config::{self, Config},
-    node::{plan, rebuild, source::OpenSource},
+    node::{self, plan, rebuild, shape, source::OpenSource},
     registry,
 };
 
@@ -53,7 +54,10 @@ async fn fits(next: &Config) -> Result<(), Failure> {
         OpenSource::open(next, source).await?;
     }
     for sink in &next.sinks {
-        registry::sink_options(sink, &next.node)?;
+        let options = registry::sink_options(sink, &next.node)?;
+        if shape::feeds(next, &sink.name).is_none() && TantivySink::looks_outdated(&options)? {
+            return Err(node::cannot_be_rebuilt(&sink.name));
+        }
     }
     if let Some(outdated) = rebuild::outdated(next).into_iter().next() {
         let entities = rebuild::entities_of(next, std::slice::from_ref(&outdated));

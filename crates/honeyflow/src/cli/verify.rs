@@ -74,6 +74,12 @@ async fn verify_source(
                 all_there = false;
                 continue;
             };
+            if registry::is_building(sink, &config.node)? {
+                let name = &sink.name;
+                eprintln!(
+                    "the next generation of {name} is being built: compared is the one that is served until then"
+                );
+            }
             let bar = ProgressBar::new_spinner();
             let store = &open.database.store;
             let verification = Verification { store, bound, sink: &*index, graph };

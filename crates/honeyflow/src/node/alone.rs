@@ -5,7 +5,13 @@ use std::time::Duration;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Admin, AdminReply};
 
-use super::{Node, Options, Running, data, reindex::ask, source::OpenSource, surface};
+use super::{
+    Node, Options, Running, data,
+    generation::{self, Phase, Progress},
+    reindex::ask,
+    source::OpenSource,
+    surface,
+};
 use crate::config::Config;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -40,12 +46,43 @@ impl Worker {
             if left == 0 {
                 break;
             }
-            if self.0.as_ref().is_some_and(|(_, running)| running.is_finished()) {
-                return Err(Failure::fatal("node-ended", "the node started for this work has ended"));
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+            self.pause().await?;
         }
         Ok(())
+    }
+
+    /// Between two looks; ends with an error if nobody works any more.
+    async fn pause(&self) -> Result<(), Failure> {
+        if self.0.as_ref().is_some_and(|(_, running)| running.is_finished()) {
+            return Err(Failure::fatal("node-ended", "the node started for this work has ended"));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        Ok(())
+    }
+
+    /// Returns once the generation that was asked for by this word is served, or given up.
+    pub async fn until_built(
+        &self,
+        source: &OpenSource,
+        sink: &str,
+        word: &str,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<Progress, Failure> {
+        loop {
+            let found = generation::progress(&source.database.store, sink).await?;
+            let is_ours = found.asked.as_deref() == Some(word);
+            match found.phase {
+                Phase::Served if is_ours => return Ok(found),
+                Phase::GivenUp if is_ours => {
+                    let why = found.failure.as_deref().unwrap_or("unknown");
+                    let message =
+                        format!("the next generation of {sink} was given up, the old one is still served: {why}");
+                    return Err(Failure::reject("not-built", message));
+                }
+                _ => progress(&found),
+            }
+            self.pause().await?;
+        }
     }
 
     pub async fn end(self, config: &Config) {

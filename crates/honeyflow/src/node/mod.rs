@@ -3,9 +3,11 @@
 
 pub mod alone;
 pub mod data;
+pub mod generation;
 pub mod plan;
 pub mod rebuild;
 pub mod reindex;
+pub mod shape;
 pub mod source;
 pub mod steps;
 pub mod surface;
@@ -15,9 +17,9 @@ pub mod watch;
 use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
 
 use honeyflow_engine::shell::{self, SourcePort};
+use honeyflow_evaluate::Pool;
 use honeyflow_event::Name;
 use honeyflow_hive::{NodeId, member};
-use honeyflow_evaluate::Pool;
 use honeyflow_hive_sqlite::SqliteHive;
 use honeyflow_runtime::{
     Failure,
@@ -33,14 +35,15 @@ use tokio::task::JoinHandle;
 use honeyflow_sink_tantivy::TantivySink;
 
 use crate::{config::Config, registry};
+use generation::Builder;
 use source::OpenSource;
+
+/// Of the engine; steps that evaluate have some of their own.
+const EXPRESSION_THREADS: usize = 2;
 
 pub type Running = JoinHandle<Result<(), Failure>>;
 
 /// Everything a running node consists of.
-/// Of the engine; steps that evaluate have some of their own.
-const EXPRESSION_THREADS: usize = 2;
-
 pub struct Node {
     pub name: String,
     pub incarnation: NodeId,
@@ -48,6 +51,7 @@ pub struct Node {
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
     pub graphs: Vec<Arc<Graph>>,
     pub engine: shell::Handle,
+    builder: Arc<Builder>,
     data: data::DataFolder,
 }
 
@@ -68,7 +72,7 @@ impl Node {
         for source in &config.sources {
             sources.push(OpenSource::open(config, source).await?);
         }
-        let sinks = open_sinks(config, &sources, options).await?;
+        let (sinks, indexes) = open_sinks(config, &sources, options).await?;
         let graphs = plan::graphs(config)?;
         // What expressions leave behind is counted for the process as a whole.
         let pool = Arc::new(Pool::new(EXPRESSION_THREADS));
@@ -87,16 +91,18 @@ impl Node {
         let meta = serde_json::json!({ "pid": std::process::id(), "version": env!("CARGO_PKG_VERSION") });
         let (service, engine) = shell::Service::new(shell::Config {
             concurrency: plan.kinds.iter().map(|kind| steps::concurrency(kind)).collect(),
+            pool,
             plan,
             sources: ports,
             steps,
             member: member::Config::new(incarnation, name.as_str().into(), meta.to_string()),
-            pool,
             incarnation: Box::new(uuid::Uuid::new_v4),
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
-        Ok((Node { name, incarnation, sources: Arc::new(sources), sinks, graphs, engine, data }, service))
+        let sources = Arc::new(sources);
+        let builder = Arc::new(Builder { sources: sources.clone(), indexes, engine: engine.clone() });
+        Ok((Node { name, incarnation, sources, sinks, graphs, engine, builder, data }, service))
     }
 
     /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes
@@ -129,7 +135,12 @@ impl Node {
             let watch = watch.clone();
             async move { watch.run().await }
         });
-        let children = vec![surface, engine, watch];
+        let builder = self.builder.clone();
+        let builder = Child::new("builder", move || {
+            let builder = builder.clone();
+            async move { builder.run().await }
+        });
+        let children = vec![surface, engine, watch, builder];
         Ok(tokio::spawn(async move { supervise::run(children, supervise::Config::default(), &BootClock).await }))
     }
 
@@ -145,27 +156,51 @@ impl Node {
     }
 }
 
+type Sinks = Vec<(Name, Arc<dyn Sink>)>;
+
 async fn open_sinks(
     config: &Config,
     sources: &[OpenSource],
     options: &Options,
-) -> Result<Vec<(Name, Arc<dyn Sink>)>, Failure> {
-    let mut sinks: Vec<(Name, Arc<dyn Sink>)> = Vec::new();
+) -> Result<(Sinks, Vec<generation::Index>), Failure> {
+    let (mut sinks, mut indexes): (Sinks, Vec<generation::Index>) = Default::default();
     for sink in &config.sinks {
+        let feeds = shape::feeds(config, &sink.name);
         let mut told = registry::sink_options(sink, &config.node)?;
+        told.shape = shape::lines(config, &sink.name);
         let entity = config.entities_into(&sink.name).into_iter().next().and_then(|entity| config.entity(&entity));
         if let Some(feeder) = entity.and_then(|entity| sources.iter().find(|source| source.name == entity.source)) {
             told.source = feeder.name.clone();
             told.install_id = feeder.install_id().await?;
         }
-        let opened = tokio::task::spawn_blocking(move || TantivySink::open(told)).await;
+        let fields = told.fields.iter().map(|field| format!("{field:?}"));
+        let shape = generation::in_short(told.shape.iter().cloned().chain(fields));
+        let opened = tokio::task::spawn_blocking(move || {
+            let opened = TantivySink::open(told)?;
+            // Now, not at the first write: a second node must be refused before it takes events.
+            opened.lock().map(|()| opened)
+        });
+        let opened = opened.await;
         let opened = opened.map_err(|_| Failure::fatal("sink", format!("opening sink {} panicked", sink.name)))??;
-        // Now, not at the first write: a second node must be refused before it takes events.
-        opened.lock()?;
-        let opened: Arc<dyn Sink> = Arc::new(opened);
+        if opened.is_outdated() && feeds.is_none() {
+            return Err(cannot_be_rebuilt(&sink.name));
+        }
+        let index = Arc::new(opened);
+        indexes.push(generation::Index { sink: sink.name.clone(), index: index.clone(), feeds, shape });
+        let opened: Arc<dyn Sink> = index;
         sinks.push((sink.name.clone(), options.wrap_sink.as_ref().map_or(opened.clone(), |wrap| wrap(opened))));
     }
-    Ok(sinks)
+    Ok((sinks, indexes))
+}
+
+pub fn cannot_be_rebuilt(sink: &str) -> Failure {
+    Failure::fatal(
+        "index-fields-changed",
+        format!(
+            "[sink.{sink}] has other fields than its index, whose documents were made of messages and cannot be made again; \
+             name another index in its url, or change the fields back"
+        ),
+    )
 }
 
 fn host_name() -> String {

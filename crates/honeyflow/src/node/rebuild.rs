@@ -1,5 +1,5 @@
-//! Indexes that cannot be gone on with: built with other fields, damaged, or gone. They are made
-//! anew from the rows.
+//! Indexes that cannot be gone on with: damaged, gone, or made by another program. They cannot be searched meanwhile:
+//! they are made anew from the rows, in place. One that is only outdated is served until its next generation is built.
 //!
 //! Before an index is set aside, it is noted that its entities are not indexed: a crash in between costs work, never a
 //! document.

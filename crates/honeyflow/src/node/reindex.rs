@@ -103,7 +103,8 @@ async fn put(store: &dyn Store, entity: &str, position: &Position) -> Result<(),
     ask(store, Admin::PutTask { noun: "reindex".to_owned(), name: entity.to_owned(), state }).await.map(|_| ())
 }
 
-async fn waiting(store: &dyn Store) -> Result<u64, Failure> {
+/// Events of this priority that are waiting.
+pub async fn waiting(store: &dyn Store) -> Result<u64, Failure> {
     let AdminReply::Lag(lag) = ask(store, Admin::Lag).await? else { return Err(misplaced()) };
     Ok(lag.by_priority.iter().filter(|(level, _)| *level == PRIORITY_REINDEX).map(|(_, count)| count).sum())
 }
@@ -116,6 +117,6 @@ pub async fn ask(store: &dyn Store, question: Admin) -> Result<AdminReply, Failu
     }
 }
 
-fn misplaced() -> Failure {
+pub fn misplaced() -> Failure {
     Failure::fatal("misplaced-reply", "the store answered another question")
 }

@@ -113,6 +113,20 @@ impl Database {
         Ok(())
     }
 
+    /// Events that a build of the next generation has queued for a workflow alone, and that are still there.
+    pub async fn reindex_events(&self, entity: &str, workflow: &str) -> Result<u64, Failure> {
+        const LEFT: &str = "select count(*) from honeyflow_outbox
+             where shard = 0 and priority = ?1 and ready_at is null and entity = ?2 and workflow = ?3";
+        let (entity, workflow) = (entity.to_owned(), workflow.to_owned());
+        let read = move |connection: &mut Connection| {
+            let bound = rusqlite::params![honeyflow_event::PRIORITY_REINDEX, entity, workflow];
+            let left = connection.query_row(LEFT, bound, |row| row.get::<_, i64>(0));
+            left.map(|left| left.max(0).cast_unsigned())
+                .map_err(|error| Failure::retry("store-error", format!("count events: {error}")))
+        };
+        self.store.read_with(read).await
+    }
+
     pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
         self.store.write_with(move |connection| capture::uninstall(connection, force)).await
     }

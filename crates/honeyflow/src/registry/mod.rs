@@ -81,3 +81,8 @@ pub fn reading_sink(sink: &SinkConfig, node: &NodeConfig) -> Result<Option<Arc<d
     let sink = TantivySink::read_only(options.folder, options.fields)?;
     Ok(Some(Arc::new(sink)))
 }
+
+/// Whether its next generation is being built.
+pub fn is_building(sink: &SinkConfig, node: &NodeConfig) -> Result<bool, Failure> {
+    Ok(TantivySink::is_building_at(&sink_options(sink, node)?.folder))
+}

@@ -4,6 +4,7 @@
 mod call;
 mod disk;
 mod door;
+mod generation;
 mod http;
 mod namespace;
 mod node;

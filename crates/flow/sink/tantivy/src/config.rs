@@ -1,7 +1,7 @@
 //! What a Tantivy sink is told: where it lies, which fields it indexes, how often it commits, and the limit of
 //! everything it keeps in memory.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
@@ -81,6 +81,11 @@ pub struct Options {
     pub install_id: String,
     /// The source under whose name the highest epoch is kept in the commit.
     pub source: Name,
+    /// What documents are made by, as lines that only have to be compared. One that is no longer there makes the index
+    /// outdated; one that is new does not.
+    pub shape: BTreeSet<String>,
+    /// A generation being built that refuses more documents than this, which the served one has taken, is given up.
+    pub refused_max: usize,
 }
 
 impl Options {
@@ -99,6 +104,8 @@ impl Options {
             checksum_bytes_max: 1 << 30,
             install_id: String::new(),
             source: "".into(),
+            shape: BTreeSet::new(),
+            refused_max: 100,
         }
     }
 

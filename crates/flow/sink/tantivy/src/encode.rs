@@ -1,5 +1,6 @@
 //! A write made ready for the index: its fields checked and taken out of the document, which itself is kept whole in
-//! `_source`. A value that does not fit its field rejects that document alone.
+//! `_source`. A value that does not fit its field rejects that document alone; where the fields are outdated, it is left
+//! out of the field.
 
 use honeyflow_event::{Key, Stamp, document, key::KEY_BYTES_MAX};
 use honeyflow_runtime::Failure;
@@ -67,7 +68,10 @@ fn change_of(layout: &Layout, write: &Write) -> Result<Change, Failure> {
     document.add_text(layout.source, source);
     for (field, column) in &layout.fields {
         if let Some(value) = value.get(&field.name) {
-            add(&mut document, field, *column, value)?;
+            let added = add(&mut document, field, *column, value);
+            if !layout.outdated {
+                added?;
+            }
         }
     }
     Ok(Change::Put { document, hash })

@@ -1,9 +1,11 @@
-//! `<data>/index/<sink>/`: one folder per generation, `current` naming the one that is served, and `lock`, held by
-//! the one process that writes.
+//! `<data>/index/<sink>/`: one folder per generation, `current` naming the one that is served, `next` the one that is
+//! being built, and `lock`, held by the one process that writes.
 //!
 //! `current` is replaced by rename and synced, so that after a crash it names either the old or the new generation.
+//! Whoever takes the lock without going on with the build ends it: what is written now would be missing there.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     io::{self, Write as _},
     path::{Path, PathBuf},
@@ -15,6 +17,9 @@ use honeyflow_runtime::Failure;
 use crate::outcome;
 
 const CURRENT: &str = "current";
+const NEXT: &str = "next";
+/// In a generation's folder: what its documents are made by.
+const SHAPE: &str = "shape";
 
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -39,7 +44,47 @@ impl Folder {
 
     /// The generation that is served, if there is one yet.
     pub fn current(&self) -> Result<Option<u64>, Failure> {
-        let text = match fs::read_to_string(self.path.join(CURRENT)) {
+        self.number_in(CURRENT)
+    }
+
+    pub fn set_current(&self, number: u64) -> Result<(), Failure> {
+        self.replace(&self.path.join(CURRENT), &format!("{number}\n"))
+    }
+
+    /// Makes `number` the one that is being built.
+    pub fn set_next(&self, number: u64) -> Result<(), Failure> {
+        self.replace(&self.path.join(NEXT), &format!("{number}\n"))
+    }
+
+    pub fn is_building(&self) -> bool {
+        let next = self.number_in(NEXT).unwrap_or(None);
+        next.is_some() && next > self.current().unwrap_or(None)
+    }
+
+    /// Nothing is being built any more.
+    pub fn clear_next(&self) -> Result<(), Failure> {
+        match fs::remove_file(self.path.join(NEXT)).and_then(|()| sync(&self.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(outcome::io(&self.path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the documents of a generation are made by; none if it was never noted.
+    pub fn shape(&self, number: u64) -> Result<Option<BTreeSet<String>>, Failure> {
+        match fs::read_to_string(self.generation(number).join(SHAPE)) {
+            Ok(text) => Ok(Some(text.lines().map(str::to_owned).collect())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(outcome::io(&self.path, &error)),
+        }
+    }
+
+    pub fn set_shape(&self, number: u64, shape: &BTreeSet<String>) -> Result<(), Failure> {
+        let lines: String = shape.iter().map(|line| format!("{line}\n")).collect();
+        self.replace(&self.generation(number).join(SHAPE), &lines)
+    }
+
+    fn number_in(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let text = match fs::read_to_string(self.path.join(name)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
@@ -47,24 +92,25 @@ impl Folder {
         };
         match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(outcome::damaged(&self.path, "`current` names no generation")),
+            Err(_) => Err(outcome::damaged(&self.path, format!("`{name}` names no generation"))),
         }
     }
 
-    pub fn set_current(&self, number: u64) -> Result<(), Failure> {
-        let temporary = self.path.join("current.next");
+    /// Whole or not at all, and durable.
+    fn replace(&self, file: &Path, text: &str) -> Result<(), Failure> {
+        let temporary = file.with_extension("new");
         let replace = || {
-            let mut file = File::create(&temporary)?;
-            writeln!(file, "{number}")?;
-            file.sync_all()?;
-            fs::rename(&temporary, self.path.join(CURRENT))?;
-            sync(&self.path)
+            let mut written = File::create(&temporary)?;
+            written.write_all(text.as_bytes())?;
+            written.sync_all()?;
+            fs::rename(&temporary, file)?;
+            sync(file.parent().unwrap_or(&self.path))
         };
         replace().map_err(|error| outcome::io(&self.path, &error))
     }
 
     /// The number after every generation there ever was here, those set aside included.
-    pub fn next(&self) -> Result<u64, Failure> {
+    pub fn unused_number(&self) -> Result<u64, Failure> {
         Ok(self.entries()?.filter_map(|name| number_of(&name)).max().unwrap_or(0) + 1)
     }
 
@@ -80,11 +126,25 @@ impl Folder {
         Ok(path)
     }
 
-    /// Takes the lock, unless we have it.
+    /// Takes the lock, unless we have it, and ends the build that was under way.
     pub fn lock(&self) -> Result<(), Failure> {
+        if self.take_lock()? { self.clear_next() } else { Ok(()) }
+    }
+
+    /// Takes the lock, unless we have it. Newly taken, it says which generation was being built.
+    pub fn lock_to_go_on(&self) -> Result<Option<u64>, Failure> {
+        if !self.take_lock()? {
+            return Ok(None);
+        }
+        // a torn one names nothing that could be gone on with
+        Ok(self.number_in(NEXT).unwrap_or(None))
+    }
+
+    /// False: we have it already.
+    fn take_lock(&self) -> Result<bool, Failure> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let file = fs::create_dir_all(&self.path)
             .and_then(|()| File::options().create(true).truncate(false).write(true).open(self.path.join("lock")))
@@ -94,7 +154,7 @@ impl Folder {
             Err(TryLockError::WouldBlock) => return Err(outcome::locked(&self.path)),
             Err(TryLockError::Error(error)) => return Err(outcome::io(&self.path, &error)),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Removes generations that are no longer, or never were, served. Only for the holder of the lock.
@@ -160,13 +220,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::new(home.path().join("books"));
         folder.lock().unwrap();
-        assert_eq!((folder.current(), folder.next()), (Ok(None), Ok(1)));
+        assert_eq!((folder.current(), folder.unused_number()), (Ok(None), Ok(1)));
         folder.make(1).unwrap();
         folder.set_current(1).unwrap();
         assert_eq!(folder.current(), Ok(Some(1)));
         let aside = folder.set_aside().unwrap().unwrap();
         assert!(aside.ends_with("1.aside") && aside.is_dir());
-        assert_eq!((folder.current(), folder.next()), (Ok(None), Ok(2)));
+        assert_eq!((folder.current(), folder.unused_number()), (Ok(None), Ok(2)));
         folder.remove_others(&[2]);
         assert!(aside.is_dir(), "what was set aside stays for whoever looks into it");
     }

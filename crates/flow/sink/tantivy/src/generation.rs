@@ -1,10 +1,13 @@
-//! One generation, opened: its files checked, its fields compared with the configuration, its reader.
+//! One generation, opened: its files checked, its own fields, its reader.
 
 use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use honeyflow_event::{Epoch, Name};
@@ -40,6 +43,8 @@ pub(crate) struct Generation {
     pub index: Index,
     pub reader: IndexReader,
     files: MmapDirectory,
+    /// The folder goes with the last one who uses it. Other processes that read it keep what they have opened.
+    pub is_superseded: AtomicBool,
 }
 
 impl Generation {
@@ -54,23 +59,24 @@ impl Generation {
         Generation::open(number, path, layout, None)
     }
 
-    /// `checksum_bytes_max`: none = look at nothing but what is needed to read.
+    /// With its own fields, which need not be those of `wanted`. `checksum_bytes_max`: none = look at nothing but what
+    /// is needed to read.
     pub fn open(
         number: u64,
         path: PathBuf,
-        layout: Arc<Layout>,
+        wanted: Arc<Layout>,
         checksum_bytes_max: Option<u64>,
     ) -> Result<Generation, Failure> {
         let unreadable = outcome::damaged(&path, "its files cannot be read");
         // what a damaged file leads to inside Tantivy is not ours to foresee
-        catch_unwind(AssertUnwindSafe(move || Generation::try_open(number, path, layout, checksum_bytes_max)))
+        catch_unwind(AssertUnwindSafe(move || Generation::try_open(number, path, wanted, checksum_bytes_max)))
             .unwrap_or(Err(unreadable))
     }
 
     fn try_open(
         number: u64,
         path: PathBuf,
-        layout: Arc<Layout>,
+        wanted: Arc<Layout>,
         checksum_bytes_max: Option<u64>,
     ) -> Result<Generation, Failure> {
         let failed = |error: tantivy::TantivyError| outcome::reading(&path, &error);
@@ -81,26 +87,31 @@ impl Generation {
             return Err(outcome::damaged(&path, "the disk reported an error while it was written"));
         }
         let files = MmapDirectory::open(&path).map_err(|error| failed(error.into()))?;
-        let index = open_index(&files, &path, &layout, Session::new()).map_err(failed)?;
-        if index.schema() != layout.schema {
+        let mut index = Index::open(Guarded::new(files.clone(), path.clone(), Session::new())).map_err(failed)?;
+        let schema = index.schema();
+        let layout = if schema == wanted.schema { Some(wanted) } else { Layout::outdated(&schema).map(Arc::new) };
+        let Some(layout) = layout else {
             return Err(Failure::fatal(
                 "index-fields-changed",
                 format!(
-                    "the index in {} was built with other fields than are configured; rebuild it with `honeyflow reindex`",
+                    "the index in {} was not built by this program, or by another version of it; rebuild it with `honeyflow reindex`",
                     path.display()
                 ),
             ));
-        }
+        };
+        index.set_tokenizers(layout.tokenizers());
         if let Some(bytes_max) = checksum_bytes_max {
             verify(&index, &path, bytes_max)?;
         }
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(failed)?;
-        Ok(Generation { number, path, layout, index, reader, files })
+        Ok(Generation { number, path, layout, index, reader, files, is_superseded: AtomicBool::new(false) })
     }
 
     /// For one writer.
     pub fn session(&self, session: Arc<Session>) -> tantivy::Result<Index> {
-        open_index(&self.files, &self.path, &self.layout, session)
+        let mut index = Index::open(Guarded::new(self.files.clone(), self.path.clone(), session))?;
+        index.set_tokenizers(self.layout.tokenizers());
+        Ok(index)
     }
 
     /// None where there is no commit of ours.
@@ -137,10 +148,14 @@ impl Generation {
     }
 }
 
-fn open_index(files: &MmapDirectory, path: &Path, layout: &Layout, session: Arc<Session>) -> tantivy::Result<Index> {
-    let mut index = Index::open(Guarded::new(files.clone(), path.to_owned(), session))?;
-    index.set_tokenizers(layout.tokenizers());
-    Ok(index)
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if self.is_superseded.load(Ordering::Acquire)
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(folder = %self.path.display(), %error, "an old generation is left for the next start to remove");
+        }
+    }
 }
 
 fn segment_files(segment: &SegmentMeta) -> Vec<PathBuf> {

@@ -4,16 +4,21 @@
 //! configured fields are indexed from it by name. A write is compared with what is held for its key and answered after
 //! the commit that contains it: durable, and visible to searches.
 //!
+//! An index is served by one generation. The next one can be built beside it, under live writes, and takes its place in
+//! one step: searches see the old one in full, then the new one in full.
+//!
 //! One process writes to an index. Others may open and read it: the lock is taken with the first write.
 //!
 //! Deliberately absent: leases and epochs' meaning (the engine judges a `Stale`), tombstone documents (deletes are
 //! remembered in memory, since nobody else writes), replication.
 
+mod build;
 mod config;
 mod directory;
 mod encode;
 mod folder;
 mod generation;
+mod opened;
 mod outcome;
 mod pending;
 pub mod planted;
@@ -23,6 +28,7 @@ mod sink;
 mod snapshot;
 mod writer;
 
+pub use build::MISFIT;
 pub use config::{Field, FieldKind, Options};
 pub use sink::TantivySink;
 pub use writer::Counters;

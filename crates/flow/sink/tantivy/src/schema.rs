@@ -3,7 +3,7 @@
 
 use tantivy::{
     schema::{
-        DateOptions, FAST, Field as Column, INDEXED, IndexRecordOption, NumericOptions, STORED, Schema,
+        DateOptions, FAST, Field as Column, FieldType, INDEXED, IndexRecordOption, NumericOptions, STORED, Schema,
         TextFieldIndexing, TextOptions,
     },
     tokenizer::{
@@ -20,6 +20,7 @@ pub(crate) const KEY: &str = "_key";
 pub(crate) const VERSION: &str = "_version";
 pub(crate) const HASH: &str = "_hash";
 pub(crate) const SOURCE: &str = "_source";
+const RESERVED: [&str; 4] = [KEY, VERSION, HASH, SOURCE];
 
 /// The schema with its fields at hand.
 #[derive(Debug)]
@@ -31,6 +32,9 @@ pub(crate) struct Layout {
     pub source: Column,
     /// In the order of the configuration.
     pub fields: Vec<(Field, Column)>,
+    /// These are not the configured fields any more: a value that does not fit one is left out of it, since the
+    /// document is made for the fields of the next generation.
+    pub outdated: bool,
 }
 
 impl Layout {
@@ -66,7 +70,29 @@ impl Layout {
                 (field.clone(), column)
             })
             .collect();
-        Layout { schema: builder.build(), key, version, hash, source, fields }
+        Layout { schema: builder.build(), key, version, hash, source, fields, outdated: false }
+    }
+
+    /// Of an index that was built with other fields than are configured now. None: not by a program like this one.
+    pub fn outdated(schema: &Schema) -> Option<Layout> {
+        let names = schema.fields().map(|(_, entry)| entry);
+        let fields = names.filter(|entry| !RESERVED.contains(&entry.name())).map(|entry| {
+            let kind = match entry.field_type() {
+                FieldType::Str(options) => match options.get_indexing_options()?.tokenizer() {
+                    "raw" => FieldKind::Keyword,
+                    "text" => FieldKind::Text { language: None },
+                    other => FieldKind::Text { language: Some(other.strip_prefix("text-")?.to_owned()) },
+                },
+                FieldType::F64(_) => FieldKind::Decimal,
+                FieldType::I64(_) => FieldKind::Integer,
+                FieldType::Bool(_) => FieldKind::Boolean,
+                FieldType::Date(_) => FieldKind::Date,
+                _ => return None,
+            };
+            Some(Field::new(entry.name(), kind))
+        });
+        let layout = Layout { outdated: true, ..Layout::new(&fields.collect::<Option<Vec<_>>>()?) };
+        (layout.schema == *schema).then_some(layout)
     }
 
     /// Where a word without a field is looked for.
@@ -109,4 +135,31 @@ fn analyzer(spoken: Option<&str>) -> TextAnalyzer {
         analyzer = analyzer.filter_dynamic(Stemmer::new(language));
     }
     analyzer.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ob_78_an_index_says_itself_which_fields_it_has() {
+        let text = |language: Option<&str>| FieldKind::Text { language: language.map(str::to_owned) };
+        let fields = [
+            ("title", text(Some("english"))),
+            ("notes", text(None)),
+            ("isbn", FieldKind::Keyword),
+            ("price", FieldKind::Decimal),
+            ("pages", FieldKind::Integer),
+            ("in_print", FieldKind::Boolean),
+            ("published", FieldKind::Date),
+        ];
+        let fields: Vec<Field> = fields.into_iter().map(|(name, kind)| Field::new(name, kind)).collect();
+        let built = Layout::new(&fields);
+        let read = Layout::outdated(&built.schema).expect("one of ours");
+        assert_eq!(read.fields, built.fields);
+        assert!(read.outdated && !built.outdated);
+        let mut foreign = Schema::builder();
+        foreign.add_text_field("title", tantivy::schema::TEXT);
+        assert!(Layout::outdated(&foreign.build()).is_none());
+    }
 }

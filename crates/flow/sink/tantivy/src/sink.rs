@@ -1,43 +1,34 @@
-//! The handle: opens what is served, hands writes to the writer's thread, answers reads from the last commit.
+//! The handle: opens what is served, hands writes to the writers' threads, answers reads from the last commit.
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{self, Sender},
-    },
-    thread::JoinHandle,
+    sync::Arc,
 };
 
 use futures_util::future::BoxFuture;
 use honeyflow_event::Key;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
-use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    build::Generations,
     config::{Field, Options, check_fields},
-    encode,
     folder::Folder,
     generation::Generation,
-    outcome, planted,
+    opened::blocking,
+    outcome,
     schema::Layout,
     search,
     snapshot::{self, Snapshot},
-    writer::{Arriving, Counters, Job, Writer},
+    writer::Counters,
 };
 
-/// So many documents are made ready without leaving the caller's thread.
-const PREPARED_INLINE_MAX: usize = 16;
+/// How often a reader looks for the served generation again, if it goes away while it is being opened.
+const REOPENS_MAX: u32 = 5;
 
 pub struct TantivySink {
-    options: Options,
-    folder: Arc<Folder>,
-    served: RwLock<Arc<Served>>,
+    generations: Arc<Generations>,
     access: Access,
-    /// Another handle serves our generation now.
-    given_away: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,24 +36,6 @@ enum Access {
     Write,
     /// Follows the commits and generations of whoever writes.
     Read,
-}
-
-/// A generation and the thread that writes to it.
-struct Served {
-    generation: Arc<Generation>,
-    folder: Arc<Folder>,
-    options: Options,
-    thread: Mutex<Thread>,
-    places: Arc<Semaphore>,
-    arriving: Arc<AtomicUsize>,
-    counters: Arc<Counters>,
-    plant: planted::Plant,
-}
-
-enum Thread {
-    NotYet,
-    Running(Sender<Job>, JoinHandle<()>),
-    Stopped,
 }
 
 impl TantivySink {
@@ -74,9 +47,9 @@ impl TantivySink {
         let generation = match folder.current()? {
             Some(number) => {
                 let path = folder.generation(number);
-                Generation::open(number, path, layout, Some(options.checksum_bytes_max))?
+                Generation::open(number, path, layout.clone(), Some(options.checksum_bytes_max))?
             }
-            None => create_first(&folder, layout)?,
+            None => create_first(&folder, layout.clone(), &options)?,
         };
         let payload = generation.payload().map_err(|error| outcome::reading(&generation.path, &error))?;
         if let Some(payload) = payload
@@ -94,7 +67,8 @@ impl TantivySink {
                 ),
             ));
         }
-        Ok(TantivySink::serving(options, folder, generation, Access::Write))
+        let generations = Arc::new(Generations::new(options, folder, layout, generation));
+        Ok(TantivySink { generations, access: Access::Write })
     }
 
     /// For searching and verifying while a node writes. Every read sees the newest commit.
@@ -102,75 +76,86 @@ impl TantivySink {
         check_fields(&fields)?;
         let options = Options::new(folder, fields);
         let folder = Arc::new(Folder::new(options.folder.clone()));
-        let generation = open_current(&folder, Arc::new(Layout::new(&options.fields)))?;
-        Ok(TantivySink::serving(options, folder, generation, Access::Read))
+        let layout = Arc::new(Layout::new(&options.fields));
+        let generation = open_current(&folder, &layout)?;
+        let generations = Arc::new(Generations::new(options, folder, layout, generation));
+        Ok(TantivySink { generations, access: Access::Read })
     }
 
-    fn serving(options: Options, folder: Arc<Folder>, generation: Generation, access: Access) -> TantivySink {
-        let served = Arc::new(Served::new(&options, &folder, generation));
-        TantivySink { options, folder, served: RwLock::new(served), access, given_away: AtomicBool::new(false) }
-    }
-
-    /// Takes the writer's lock now, so that a second process is refused at its start rather than at its first write.
+    /// Takes the writer's lock now, so that a second process is refused at its start rather than at its first write. A
+    /// build that was interrupted goes on: what is written from now on goes into it too.
     pub fn lock(&self) -> Result<(), Failure> {
-        self.folder.lock()
+        self.generations.lock()
     }
 
     /// The number of the generation that is served.
     pub fn generation(&self) -> u64 {
-        self.served().generation.number
+        self.generations.served().generation.number
     }
 
+    /// The number of the one that is being built.
+    pub fn building(&self) -> Option<u64> {
+        self.generations.next().map(|next| next.generation.number)
+    }
+
+    /// Whether the served generation has other fields, or documents made otherwise, than is configured. Of the latter
+    /// only the holder of the lock knows.
+    pub fn is_outdated(&self) -> bool {
+        self.generations.is_outdated()
+    }
+
+    /// The same, found out by reading alone.
+    pub fn looks_outdated(options: &Options) -> Result<bool, Failure> {
+        let folder = Folder::new(options.folder.clone());
+        let Some(number) = folder.current()? else { return Ok(false) };
+        let generation = open_current(&folder, &Arc::new(Layout::new(&options.fields)))?;
+        let noted = folder.shape(number)?;
+        Ok(generation.layout.outdated || noted.is_some_and(|noted| !noted.is_subset(&options.shape)))
+    }
+
+    /// Whether a build is under way, or was interrupted; also where another process has the lock.
+    pub fn is_building_at(folder: &Path) -> bool {
+        Folder::new(folder.to_owned()).is_building()
+    }
+
+    /// Opens the next generation, empty: from now on every write goes into both. What is already there has to be
+    /// written again. Repeated, it says the number of the one that is being built.
+    pub async fn begin(&self) -> Result<u64, Failure> {
+        let generations = self.generations.clone();
+        blocking(move || generations.begin()).await
+    }
+
+    /// Serves the generation that was built, and lets go of the one served so far. Writes that only the old one has
+    /// taken are answered `Retry`.
+    pub async fn swap(&self) -> Result<(), Failure> {
+        self.generations.swap().await
+    }
+
+    /// Removes the generation that is being built; the served one stays.
+    pub async fn give_up(&self, why: Failure) {
+        self.generations.give_up(why).await;
+    }
+
+    /// Why the last build was given up, unless another one has begun.
+    pub fn given_up(&self) -> Option<Failure> {
+        self.generations.given_up()
+    }
+
+    /// Of the generation that is served.
     pub fn counters(&self) -> Arc<Counters> {
-        self.served().counters.clone()
+        self.generations.served().counters.clone()
     }
 
-    /// The next generation, empty, as a sink of its own; what an abandoned rebuild has left is removed. It is served
-    /// after [`TantivySink::swap`]. Until then writes go where they are sent: a change that arrives during the rebuild
-    /// belongs into both.
-    pub fn begin_generation(&self) -> Result<TantivySink, Failure> {
-        self.folder.lock()?;
-        self.folder.remove_others(&[self.generation()]);
-        let number = self.folder.next()?;
-        let path = self.folder.make(number)?;
-        let generation = Generation::create(number, path, Arc::new(Layout::new(&self.options.fields)))?;
-        Ok(TantivySink::serving(self.options.clone(), self.folder.clone(), generation, Access::Write))
-    }
-
-    /// Serves `next` from now on and removes the generation served so far. Its unanswered writes are answered `Retry`.
-    pub async fn swap(&self, next: TantivySink) -> Result<(), Failure> {
-        let next_served = next.served();
-        if !Arc::ptr_eq(&self.folder, &next.folder) || next.generation() <= self.generation() {
-            return Err(Failure::fatal("index-swap", "only a generation begun from this sink can take its place"));
-        }
-        next_served.flush().await?;
-        self.folder.set_current(next.generation())?;
-        let before =
-            std::mem::replace(&mut *self.served.write().unwrap_or_else(PoisonError::into_inner), next_served.clone());
-        next.given_away.store(true, Ordering::Release);
-        let folder = self.folder.clone();
-        blocking(move || {
-            before.stop();
-            folder.remove_others(&[next_served.generation.number]);
-        })
-        .await;
-        Ok(())
-    }
-
-    /// Commits what is on its way and lets go of the writer's memory and thread.
+    /// Commits what is on its way and lets go of the writers' memory and threads.
     pub async fn close(self) {
-        let served = self.served();
-        blocking(move || served.stop()).await;
+        let generations = self.generations.clone();
+        blocking(move || generations.stop()).await;
     }
 
-    /// Renames the served generation of a damaged or outdated index, so that `open` starts an empty one; says where it
-    /// is now. Refused while someone writes to it.
+    /// Renames the served generation of a damaged index, so that `open` starts an empty one; says where it is now.
+    /// Refused while someone writes to it. A build that was under way ends.
     pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>, Failure> {
         Folder::new(folder.to_owned()).set_aside()
-    }
-
-    fn served(&self) -> Arc<Served> {
-        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs a read on the newest state.
@@ -178,142 +163,51 @@ impl TantivySink {
         &self,
         work: impl FnOnce(&Generation) -> Result<T, Failure> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, Failure>> {
-        let served = self.served();
-        let (access, folder) = (self.access, self.folder.clone());
+        let opened = self.generations.served();
+        let (access, folder) = (self.access, self.generations.folder.clone());
         Box::pin(blocking(move || {
             if access == Access::Write {
-                return work(&served.generation);
+                return work(&opened.generation);
             }
-            let generation = &served.generation;
+            let generation = &opened.generation;
             if folder.current()? == Some(generation.number) && generation.reader.reload().is_ok() {
                 return work(generation);
             }
             // the generation was swapped, perhaps under our hands
-            work(&open_current(&folder, generation.layout.clone())?)
+            work(&open_current(&folder, &generation.layout)?)
         }))
     }
 }
 
 impl Drop for TantivySink {
     fn drop(&mut self) {
-        if !self.given_away.load(Ordering::Acquire) {
-            // waited for, so that the next one to open this folder, perhaps at once, finds the lock free
-            self.served().stop();
-        }
+        // waited for, so that the next one to open this folder, perhaps at once, finds the lock free
+        self.generations.stop();
     }
 }
 
-fn create_first(folder: &Folder, layout: Arc<Layout>) -> Result<Generation, Failure> {
+fn create_first(folder: &Folder, layout: Arc<Layout>, options: &Options) -> Result<Generation, Failure> {
     folder.lock()?;
-    let number = folder.next()?;
+    let number = folder.unused_number()?;
     let path = folder.make(number)?;
     let generation = Generation::create(number, path, layout)?;
+    folder.set_shape(number, &options.shape)?;
     folder.set_current(number)?;
     Ok(generation)
 }
 
-fn open_current(folder: &Folder, layout: Arc<Layout>) -> Result<Generation, Failure> {
-    let Some(number) = folder.current()? else {
-        return Err(Failure::fatal("index-missing", format!("there is no index in {}", folder.path().display())));
-    };
-    Generation::open(number, folder.generation(number), layout, None)
-}
-
-impl Served {
-    fn new(options: &Options, folder: &Arc<Folder>, generation: Generation) -> Served {
-        Served {
-            generation: Arc::new(generation),
-            folder: folder.clone(),
-            options: options.clone(),
-            thread: Mutex::new(Thread::NotYet),
-            places: Arc::new(Semaphore::new(options.queue_batches.max(1))),
-            arriving: Arc::default(),
-            counters: Arc::default(),
-            plant: planted::current(),
+/// Another process may swap generations at any time, and remove the one that was found.
+fn open_current(folder: &Folder, layout: &Arc<Layout>) -> Result<Generation, Failure> {
+    let mut tries = 0;
+    loop {
+        let Some(number) = folder.current()? else {
+            return Err(Failure::fatal("index-missing", format!("there is no index in {}", folder.path().display())));
+        };
+        let opened = Generation::open(number, folder.generation(number), layout.clone(), None);
+        if opened.is_ok() || tries == REOPENS_MAX || folder.current()? == Some(number) {
+            return opened;
         }
-    }
-
-    fn thread(&self) -> MutexGuard<'_, Thread> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hands a job to the thread, which is started if need be.
-    fn send(&self, job: Job) -> Result<(), Failure> {
-        let mut thread = self.thread();
-        if matches!(*thread, Thread::NotYet) {
-            let (sender, jobs) = mpsc::channel();
-            let writer = Writer {
-                generation: self.generation.clone(),
-                folder: self.folder.clone(),
-                options: self.options.clone(),
-                arriving: self.arriving.clone(),
-                counters: self.counters.clone(),
-                jobs,
-            };
-            let plant = self.plant;
-            let handle = std::thread::Builder::new()
-                .name("index-writer".to_owned())
-                .spawn(move || writer.run(plant))
-                .map_err(|error| outcome::io(&self.generation.path, &error))?;
-            *thread = Thread::Running(sender, handle);
-        }
-        match &*thread {
-            Thread::Running(sender, _) => sender.send(job).map_err(|_| closed()),
-            Thread::NotYet | Thread::Stopped => Err(closed()),
-        }
-    }
-
-    /// Commits what was handed over and ends the thread.
-    fn stop(&self) {
-        let before = std::mem::replace(&mut *self.thread(), Thread::Stopped);
-        if let Thread::Running(sender, handle) = before {
-            let _ = sender.send(Job::Stop);
-            let _ = handle.join();
-        }
-    }
-
-    async fn flush(&self) -> Result<(), Failure> {
-        if matches!(*self.thread(), Thread::NotYet) {
-            return Ok(());
-        }
-        let (reply, flushed) = oneshot::channel();
-        self.send(Job::Flush(reply))?;
-        flushed.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    async fn write(self: Arc<Served>, writes: Vec<Write>) -> Vec<Outcome> {
-        let count = writes.len();
-        let mut arriving = Arriving::new(self.arriving.clone());
-        // never closed, so never refused
-        arriving.place = self.places.clone().acquire_owned().await.ok();
-        let layout = self.generation.layout.clone();
-        let prepare = move || writes.into_iter().map(|write| encode::prepare(&layout, write)).collect();
-        let prepared = if count <= PREPARED_INLINE_MAX { prepare() } else { blocking(prepare).await };
-        let (reply, outcomes) = oneshot::channel();
-        let sent = self.send(Job::Write { writes: prepared, reply, arriving });
-        drop(self);
-        match sent {
-            Ok(()) => outcomes.await.unwrap_or_else(|_| vec![Outcome::Failed(closed()); count]),
-            Err(failure) => vec![Outcome::Failed(failure); count],
-        }
-    }
-}
-
-fn closed() -> Failure {
-    Failure::retry("index-closed", "the index was closed or its generation swapped before the write was committed")
-}
-
-/// Off the reactor, where there is one.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => match runtime.spawn_blocking(work).await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => std::future::pending().await,
-            },
-        },
-        Err(_) => work(),
+        tries += 1;
     }
 }
 
@@ -326,7 +220,7 @@ impl Sink for TantivySink {
         if writes.is_empty() {
             return Box::pin(std::future::ready(Vec::new()));
         }
-        Box::pin(self.served().write(writes))
+        Box::pin(self.generations.clone().write(writes))
     }
 
     fn stat(&self, keys: Vec<Key>) -> BoxFuture<'static, Result<Vec<Option<Stat>>, Failure>> {

@@ -154,6 +154,5 @@ async fn fields_that_cannot_be_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let with = |fields| TantivySink::open(honeyflow_sink_tantivy::Options { fields, ..options(home.path()) });
     assert_eq!(with(vec![Field::new("_key", FieldKind::Keyword)]).err().unwrap().code, "bad-field-configuration");
-    drop(with(fields()).unwrap());
-    assert_eq!(with(vec![Field::new("title", FieldKind::Keyword)]).err().unwrap().code, "index-fields-changed");
+    assert!(with(fields()).is_ok());
 }
