@@ -60,8 +60,7 @@ fn read(arguments: &[String]) -> Result<Asked, Error> {
                 return Err(Error::unknown("option of services", option, ["--output"]));
             }
             name => asked.servers.push(Server::named(name).ok_or_else(|| {
-                let hint = Error::unknown("server", name, Server::ALL.map(Server::name));
-                Error::Usage(format!("{hint} there are {}", Server::ALL.map(Server::name).join(", ")))
+                Error::Usage(format!("unknown server `{name}`; there are {}", Server::ALL.map(Server::name).join(", ")))
             })?),
         }
     }
@@ -150,8 +149,7 @@ mod tests {
         for (line, hint) in [
             ("", "up, down or list"),
             ("op", "`up`"),
-            ("up postgresql", "`postgres`"),
-            ("up kafka", "postgres, mariadb"),
+            ("up kafka", "`kafka`; there are postgres, mariadb"),
             ("list --json", "option"),
             ("up --output yaml", "output"),
         ] {
