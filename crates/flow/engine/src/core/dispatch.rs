@@ -41,7 +41,7 @@ pub(crate) struct Worker {
     /// Batches it can still take, by kind.
     pub room: Vec<u32>,
     /// Batches it takes at once, by kind.
-    offered: Vec<u32>,
+    pub offered: Vec<u32>,
 }
 
 impl Worker {
@@ -81,6 +81,12 @@ impl Dispatch {
             by_kind[*kind as usize] = *batches;
         }
         self.workers.insert(worker, Worker { offered: by_kind.clone(), room: by_kind });
+    }
+
+    /// A planted bug: whoever answers answers for whatever looks like what it had.
+    pub fn like(&self, batch: BatchId, items: usize) -> BatchId {
+        let other = self.batches.iter().filter(|(_, held)| held.items.len() == items).map(|(id, _)| *id).min();
+        if self.batches.contains_key(&batch) { batch } else { other.unwrap_or(batch) }
     }
 
     /// The batch ends; its worker has room again.
@@ -298,9 +304,10 @@ impl Core {
         let mut lost: Vec<BatchId> =
             self.dispatch.batches.iter().filter(|(_, held)| held.worker == worker).map(|(id, _)| *id).collect();
         lost.sort_unstable();
+        let cause = if lost.len() > 1 { Cause::SharedDeath } else { Cause::Death };
         for batch in lost {
             if let Some(held) = self.close_batch(batch) {
-                self.suspect(&held, Cause::Death);
+                self.suspect(&held, cause);
             }
         }
     }

@@ -103,10 +103,13 @@ impl Core {
         match leads {
             Leads::To(targets) => self.admit(source, &event, &targets),
             Leads::Replace(by) => {
+                // Whatever was begun for it is begun anew, for the rows that come in its place.
+                self.uncover(source, &event, &[]);
                 let row = self.remember(source, event.clone(), 1);
                 self.push_op(source, Op::Replace { event: event.id, by }, After::RowGone(row));
             }
             Leads::Page(page) => {
+                self.uncover(source, &event, &[]);
                 let row = self.remember(source, event.clone(), 1);
                 let limits = &self.plan.limits;
                 let op = FanOut {

@@ -26,13 +26,18 @@ use crate::slots::Slot;
 
 /// Rejects that no further try can mend.
 const FINAL: &[&str] = &["kills-worker", "too-slow", "plan-limit", "output-too-large", "bad-answer"];
-const DEATHS_MAX: u32 = 3;
+/// A death of a worker that held nothing else weighs so much, any other one: with several batches in one hand it may have
+/// been another that killed it.
+const LONE_DEATH: u32 = 4;
+const DEATHS_MAX: u32 = 3 * LONE_DEATH;
 
 /// Why a batch has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Its worker died, or its step panicked.
+    /// Its worker died and held nothing else, or its step panicked.
     Death,
+    /// Its worker died with this and other batches.
+    SharedDeath,
     /// It was held for too long.
     TimeOut,
     /// It was answered, but not item by item.
@@ -41,6 +46,7 @@ pub(crate) enum Cause {
 
 impl Core {
     pub(crate) fn outcomes(&mut self, batch: BatchId, outcomes: Vec<Outcome>, effects: &mut Vec<Effect>) {
+        let batch = if crate::planted::on("PB-21") { self.dispatch.like(batch, outcomes.len()) } else { batch };
         let late = self.dispatch.buried.remove(&batch);
         let Some(held) = late.or_else(|| self.close_batch(batch)) else {
             self.counters.stale_answers += 1;
@@ -321,7 +327,7 @@ impl Core {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         // The step's own: the run's attempts count every step.
         let extra = run.extra(waiting.step, waiting.index);
-        let tries = (extra.charges + extra.retries + extra.deaths).max(1);
+        let tries = (extra.charges + extra.retries + extra.deaths.div_ceil(LONE_DEATH)).max(1);
         let failed = &mut run.extras.get_or_insert_default().failed;
         if failed.len() < 10 {
             failed.push((waiting.step, waiting.index, tries, failure));
@@ -395,6 +401,11 @@ impl Core {
 
     pub(crate) fn unanswered(&mut self, batch: BatchId) {
         if let Some(held) = self.close_batch(batch) {
+            if crate::planted::on("leak a slot at worker death")
+                && let Some(worker) = self.dispatch.workers.get_mut(&held.worker)
+            {
+                worker.room[held.kind as usize] -= 1;
+            }
             self.suspect(&held, Cause::Death);
         }
     }
@@ -444,7 +455,7 @@ impl Core {
             self.bury(held);
         }
         let guilty = match cause {
-            Cause::Death => held.trial,
+            Cause::Death | Cause::SharedDeath => held.trial,
             Cause::TimeOut => held.trial && finished > held.finished_before,
             Cause::Unclear => false,
         };
@@ -452,7 +463,8 @@ impl Core {
             let waiting = Waiting { run: alone.run, step, index: alone.index };
             let Some(run) = self.runs.get_mut(alone.run) else { return };
             let extra = run.extra(step, alone.index);
-            extra.deaths += u32::from(!crate::planted::on("PB-24"));
+            let weight = if cause == Cause::SharedDeath { 1 } else { LONE_DEATH };
+            extra.deaths += if crate::planted::on("PB-24") { 0 } else { weight };
             if extra.deaths >= DEATHS_MAX {
                 self.fail(
                     waiting,
@@ -465,8 +477,8 @@ impl Core {
             for Ready { run: slot, index, .. } in group.clone() {
                 let Some(run) = self.runs.get_mut(slot) else { continue };
                 let extra = run.extra(step, index);
-                extra.deaths += 1;
-                if extra.deaths >= 2 {
+                extra.deaths += LONE_DEATH;
+                if extra.deaths >= 2 * LONE_DEATH {
                     self.fail(Waiting { run: slot, step, index }, Failure::reject("kills-worker", "one of these"));
                 }
             }

@@ -205,8 +205,13 @@ impl Core {
             poll.sweep_at = now.after(if busy { limits.sweep_busy } else { limits.sweep_idle });
             let mut known: Vec<EventId> = state.known.keys().copied().chain(state.lingering.iter().copied()).collect();
             known.sort_unstable();
-            // While nothing comes it looks at everything: a level that nobody polls, say.
-            let to = if busy { poll.position.iter().copied().max().unwrap_or(0) } else { EventId::MAX };
+            // While nothing comes it looks at everything: a level that nobody polls, say. So it does for what was begun
+            // before: rows that wait for it are read again and again, and may be all that polls have room for.
+            let to = if busy && state.checkpoints.is_empty() {
+                poll.position.iter().copied().max().unwrap_or(0)
+            } else {
+                EventId::MAX
+            };
             sweep = Some(Sweep { from: poll.sweep_from, to, room, known: Arc::new(known) });
             self.counters.sweeps += 1;
         } else {

@@ -69,7 +69,7 @@ pub(crate) struct StepExtra {
     pub index: u32,
     /// Rejects so far.
     pub charges: u32,
-    /// Deaths and time-outs of a worker with this item alone.
+    /// Deaths and time-outs of a worker with this item alone, by their weight.
     pub deaths: u32,
     /// Retries in a row.
     pub retries: u32,

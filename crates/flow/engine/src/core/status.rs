@@ -168,7 +168,7 @@ impl Core {
             settling_runs: settling,
             rows_in_flight: self.rows.len(),
             keys_in_work: self.keys.len(),
-            ready: self.ready.waiting(),
+            ready: self.ready.waiting() + self.sources.iter().map(|source| source.stalled.len()).sum::<usize>(),
             held_by_workers: self.dispatch.batches.values().map(|held| held.items.len()).sum(),
             draining: self.draining,
             events: c.events,

@@ -5,7 +5,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{
     Core,
-    plan::{EXPRESSION, KindId},
+    plan::{EXPRESSION, KindId, SourceId},
     run::{Life, RunState},
 };
 use crate::slots::Slot;
@@ -33,6 +33,8 @@ pub struct Whereabouts {
     pub settling: bool,
     pub leased: bool,
     pub queued: bool,
+    /// It waits for its turn to be tried alone.
+    pub tried: bool,
     pub timed: bool,
     pub written: bool,
     /// A step that could be given out now, if only a worker asked for its kind.
@@ -45,11 +47,12 @@ impl Core {
         for held in self.dispatch.batches.values() {
             places.leased.extend(held.items.iter().map(|item| item.run));
         }
-        for (queue, entries) in self.ready.queues.iter().enumerate() {
-            for (ready, tried) in entries.entries() {
-                if self.runs.get(ready.run).is_some_and(|run| run.level == ready.level) {
-                    places.queued.entry(ready.run).or_default().push(Queued { queue, tried });
-                }
+        let queues = self.ready.queues.iter().enumerate();
+        let in_queues = queues.flat_map(|(at, queue)| queue.entries().map(move |(ready, tried)| (at, ready, tried)));
+        let stalled = self.sources.iter().flat_map(|source| &source.stalled).map(|(at, ready)| (*at, ready, false));
+        for (queue, ready, tried) in in_queues.chain(stalled) {
+            if self.runs.get(ready.run).is_some_and(|run| run.level == ready.level) {
+                places.queued.entry(ready.run).or_default().push(Queued { queue, tried });
             }
         }
         places.timed.extend(self.timers.waiting().map(|waiting| waiting.run));
@@ -81,13 +84,20 @@ impl Core {
         "nothing"
     }
 
+    /// Nothing of a source is given out while its lease is not trusted, another node is to have it, or an epoch is
+    /// awaited.
+    fn gives_out(&self, source: SourceId) -> bool {
+        let state = &self.sources[source as usize];
+        !self.draining && self.is_trusted(source) && !state.leaving && !state.minting
+    }
+
     fn reason_in_queue(&self, run: &RunState, queue: usize) -> &'static str {
         let queue = &self.ready.queues[queue];
         let closed = self.gates.reason(queue.workflow, queue.target, queue.kind == EXPRESSION, queue.begins, self.now);
         if let Some(reason) = closed {
             return reason;
         }
-        if self.draining || !self.is_trusted(run.source) || self.sources[run.source as usize].minting {
+        if !self.gives_out(run.source) {
             return "shard-moving";
         }
         // Room that is taken up by batches counts: whoever offered it still does.
@@ -102,8 +112,7 @@ impl Core {
             let queued = places.queued.get(&slot);
             let free = |queued: &&Queued| {
                 let queue = &self.ready.queues[queued.queue];
-                let moves = !self.draining && self.is_trusted(run.source) && !self.sources[run.source as usize].minting;
-                moves && !queued.tried && self.gates.passes(queue, self.now)
+                self.gives_out(run.source) && !queued.tried && self.gates.passes(queue, self.now)
             };
             let could_go = queued.and_then(|queued| queued.iter().find(free));
             Whereabouts {
@@ -112,6 +121,7 @@ impl Core {
                 settling: run.life == Life::Settling,
                 leased: places.leased.contains(&slot),
                 queued: queued.is_some(),
+                tried: queued.is_some_and(|queued| queued.iter().any(|queued| queued.tried)),
                 timed: places.timed.contains(&slot),
                 written: places.written.contains(&slot),
                 could_go: could_go.filter(|_| run.life == Life::Open).map(|at| self.ready.queues[at.queue].kind),
@@ -121,5 +131,19 @@ impl Core {
             .map(|kind| self.dispatch.workers.values().any(|worker| worker.room[kind] > 0))
             .collect();
         (self.runs.iter().map(one).collect(), room)
+    }
+
+    /// By worker and kind: batches offered, free and held.
+    pub fn slots(&self) -> Vec<(super::WorkerId, KindId, u32, u32, u32)> {
+        let mut slots = Vec::new();
+        for (id, worker) in &self.dispatch.workers {
+            for kind in 0..super::id(self.plan.kinds.len()) {
+                let of_kind = |held: &&super::dispatch::Held| held.worker == *id && held.kind == kind;
+                let held = self.dispatch.batches.values().filter(of_kind).count();
+                let (offered, free) = (worker.offered[kind as usize], worker.room[kind as usize]);
+                slots.push((*id, kind, offered, free, u32::try_from(held).unwrap_or(u32::MAX)));
+            }
+        }
+        slots
     }
 }
