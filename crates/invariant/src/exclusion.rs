@@ -1,4 +1,5 @@
 //! I3: grants of a key are disjoint, ordered by what the holder itself counted and not by clocks; an epoch has one holder.
+//! I8: the same of a duty of the cluster, whose epochs rise with every grant.
 
 use std::collections::BTreeMap;
 
@@ -53,6 +54,25 @@ pub fn one_holder_per_epoch(held: &[Held]) -> Vec<Breach> {
     breaches
 }
 
+/// Grants of the cluster's duties, in the order in which the store gave them.
+pub fn duties_are_held_by_one(granted: &[Held]) -> Vec<Breach> {
+    let mut last: BTreeMap<&str, &Held> = BTreeMap::new();
+    let mut breaches = Vec::new();
+    for held in granted {
+        if let Some(before) = last.insert(&held.lease, held)
+            && before.epoch >= held.epoch
+        {
+            let (lease, before, after) = (&held.lease, before, held);
+            let what = format!(
+                "{lease}: incarnation {} was granted epoch {} after incarnation {} had epoch {}",
+                after.holder, after.epoch.0, before.holder, before.epoch.0
+            );
+            breaches.push(Breach::new("I8", what));
+        }
+    }
+    breaches
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +96,13 @@ mod tests {
         assert_eq!(one_holder_per_epoch(&[held(1, 1), held(2, 2), held(2, 2), held(3, 1)]), []);
         assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(1, 2)])), ["I3"]);
         assert_eq!(ids(&one_holder_per_epoch(&[held(1, 1), held(2, 1), held(1, 3)])), ["I3"]);
+    }
+
+    #[test]
+    fn i8_epochs_of_a_duty_rise() {
+        let held = |lease: &str, epoch, holder| Held { lease: lease.to_owned(), epoch: Epoch(epoch), holder };
+        assert_eq!(duties_are_held_by_one(&[held("duty/a", 1, 1), held("duty/b", 1, 2), held("duty/a", 2, 1)]), []);
+        assert_eq!(ids(&duties_are_held_by_one(&[held("duty/a", 2, 1), held("duty/a", 2, 2)])), ["I8"], "two holders");
+        assert_eq!(ids(&duties_are_held_by_one(&[held("duty/a", 2, 1), held("duty/a", 1, 1)])), ["I8"], "it fell");
     }
 }

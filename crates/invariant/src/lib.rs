@@ -9,13 +9,17 @@
 //! | I4  | [`fence`]       | accepted epochs per lease never fall                                       |
 //! | I5  | [`fence`]       | stamps applied per key strictly increase, and carry what was loaded for them |
 //! | I6  | [`graph`]       | a step starts after its needs have ended, and ends once                    |
+//! | I7  | [`rate`]        | no window has more permits than rate and burst allow                       |
+//! | I8  | [`exclusion`]   | a duty has one holder per epoch, and its epochs rise                       |
 //! | I9  | [`rest`]        | after the last heal everything is done in time                             |
 //! | I10 | [`rest`]        | no queue above its limit                                                   |
 //! | I13 | [`verdict`]     | a run's verdict is what its steps say                                      |
 //! | I14 | [`ack`]         | no row goes before every run it owes has succeeded or is parked            |
-//! | I16 | [`rest`]        | nothing that is ready waits for ever                                       |
+//! | I16 | [`rest`], [`reason`] | nothing that is ready waits for ever, or for a worker that has room   |
 //! | I17 | [`charge`]      | only the guilty are charged; parked are exactly the guilty                 |
-//! | I19 | [`once`]        | what must happen once happens once, under one name                         |
+//! | I18 | [`slots`]       | what is given out is returned or held                                      |
+//! | I19 | [`once`]        | what must happen once happens once, under one name, and not early          |
+//! | I20 | [`reason`]      | every open run has a reason to wait, and it is the true one                |
 
 pub mod ack;
 pub mod charge;
@@ -25,7 +29,10 @@ pub mod fence;
 pub mod graph;
 pub mod loss;
 pub mod once;
+pub mod rate;
+pub mod reason;
 pub mod rest;
+pub mod slots;
 pub mod verdict;
 
 use std::fmt;

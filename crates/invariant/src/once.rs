@@ -1,4 +1,5 @@
-//! I19: what must happen once happens once; over all attempts a run is known to its targets by one event, the newest.
+//! I19: what must happen once happens once, and what was delayed not before its time; over all attempts a run is known
+//! to its targets by one event, the newest.
 
 use std::collections::BTreeSet;
 
@@ -32,6 +33,23 @@ pub fn named_by_the_newest<'a>(attempts: impl IntoIterator<Item = &'a Attempt>) 
         .collect()
 }
 
+/// Something that was to wait has begun. Any clock, as long as it is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begun {
+    pub what: EventId,
+    pub at: i64,
+    pub not_before: i64,
+}
+
+pub fn nothing_early<'a>(begun: impl IntoIterator<Item = &'a Begun>) -> Vec<Breach> {
+    let early = begun.into_iter().filter(|begun| begun.at < begun.not_before);
+    early
+        .map(|Begun { what, at, not_before }| {
+            Breach::new("I19", format!("event {what} was worked on {} ms too early", not_before - at))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +68,13 @@ mod tests {
         assert_eq!(named_by_the_newest(&[attempt(3, 3), attempt(4, 4)]), []);
         assert_eq!(ids(&named_by_the_newest(&[attempt(3, 4)])), ["I19"]);
         assert_eq!(ids(&named_by_the_newest(&[attempt(5, 4), attempt(1, 1)])), ["I19"]);
+    }
+
+    #[test]
+    fn i19_nothing_begins_before_its_time() {
+        let begun = |at, not_before| Begun { what: 1, at, not_before };
+        assert_eq!(nothing_early(&[begun(5, 5), begun(9, 5)]), []);
+        assert_eq!(ids(&nothing_early(&[begun(4, 5)])), ["I19"]);
+        assert_eq!(ids(&nothing_early(&[begun(0, 1), begun(7, 5), begun(1, 9)])), ["I19", "I19"]);
     }
 }
