@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use honeyflow_event::{EventId, Key, Kind, Stamp};
+use honeyflow_event::{Key, Kind, Stamp};
 use honeyflow_invariant::{
     Breach, ack, charge,
     convergence::{self, Copy},
@@ -12,10 +12,10 @@ use honeyflow_invariant::{
     rest::{self, Rest, Seen},
     verdict::End,
 };
+use honeyflow_store::Settled;
 use honeyflow_workflow::StepId;
 
 use crate::{
-    options::LIVENESS,
     oracle::{self, Known},
     shapes::Shape,
     workload::{Poison, message_of},
@@ -32,12 +32,15 @@ pub fn judge(mut world: World) -> Outcome {
     breaches.extend(graph::effects_follow_checkpoints(&world.history.effects));
     breaches.extend(exclusion::exclusion(&world.history.grants));
     breaches.extend(exclusion::one_holder_per_epoch(&world.history.held));
-    breaches.extend(fence::epochs_never_fall(&world.store.journal.accepted));
+    for store in &world.stores {
+        breaches.extend(fence::epochs_never_fall(&store.journal.accepted));
+        breaches.extend(once::happens_once(store.journal.emitted.iter().map(|name| &**name)));
+    }
+    breaches.extend(once::nothing_early(&world.history.begun));
     breaches.extend(fence::stamps_increase(&applied(&world)));
     breaches.extend(bounds(&world));
     breaches.extend(acknowledged(&world));
     breaches.extend(charges(&world));
-    breaches.extend(once::happens_once(world.store.journal.emitted.iter().map(|name| &**name)));
     if at_rest {
         breaches.extend(convergence::convergence(&copies(&world)));
         let undecided = undecided(&world);
@@ -49,15 +52,22 @@ pub fn judge(mut world: World) -> Outcome {
     world.stats.changes = world.application.changes;
     world.stats.runs = world.history.runs_finished;
     world.stats.stale_refused = stale;
-    world.stats.fenced = world.store.journal.fenced;
+    world.stats.fenced = world.stores.iter().map(|store| store.journal.fenced).sum();
     world.stats.late_commits = world.application.late_commits;
-    world.stats.parked = world.store.parked.len() as u64;
+    world.stats.parked = world.stores.iter().map(|store| store.parked.len() as u64).sum();
     let void = void(&world);
     let restless = world.incarnations.iter().filter(|one| !at_rest && one.is_alive());
     let mut nodes: Vec<String> = restless.map(|one| format!("node {}: {:?}", one.node, one.core.status())).collect();
-    let left = world.store.outbox.values().take(5);
+    let left = world.stores.iter().flat_map(|store| store.outbox.values().take(5));
     nodes.extend(left.map(|row| format!("left: {} {} {}", row.event.id, row.event.entity, row.event.key)));
+    nodes.extend(restless_runs(&world).filter(|_| !at_rest));
     Outcome { breaches, void, nodes, trace, stats: world.stats, options: world.options }
+}
+
+fn restless_runs(world: &World) -> impl Iterator<Item = String> {
+    let alive = world.incarnations.iter().filter(|one| one.is_alive());
+    let runs = alive.flat_map(|one| one.core.runs(None, 3).into_iter().map(move |run| (one.node, run)));
+    runs.map(|(node, run)| format!("open on node {node}: {run:?}"))
 }
 
 fn void(world: &World) -> Vec<String> {
@@ -78,8 +88,8 @@ fn coming_to_rest(world: &World) -> Vec<Breach> {
     let at_rest = world.stats.quiet_after_ms.is_some();
     rest::comes_to_rest(&Rest {
         quiet_after_ms: world.stats.quiet_after_ms,
-        limit_ms: LIVENESS / 1000,
-        backlog: world.store.outbox.len(),
+        limit_ms: world.options.liveness() / 1000,
+        backlog: world.stores.iter().map(|store| store.outbox.len()).sum(),
         open_runs: status.iter().map(|status| status.open_runs).sum(),
         // queues drop entries of runs that are gone when they meet them
         ready: if at_rest { 0 } else { status.iter().map(|status| status.ready).sum() },
@@ -87,15 +97,17 @@ fn coming_to_rest(world: &World) -> Vec<Breach> {
 }
 
 fn events(world: &World) -> Vec<Committed> {
-    let journal = &world.store.journal;
-    let fates = |(event, ends): (&EventId, &Vec<(Fate, u64)>)| {
-        let mut fates: Vec<Fate> = ends.iter().map(|(fate, _)| *fate).collect();
-        if world.store.outbox.contains_key(event) {
-            fates.push(Fate::Pending);
+    let mut events = Vec::new();
+    for store in &world.stores {
+        for (event, ends) in &store.journal.ends {
+            let mut fates: Vec<Fate> = ends.iter().map(|(fate, _)| *fate).collect();
+            if store.outbox.contains_key(event) {
+                fates.push(Fate::Pending);
+            }
+            events.push(Committed { event: *event, fates });
         }
-        Committed { event: *event, fates }
-    };
-    journal.ends.iter().map(fates).collect()
+    }
+    events
 }
 
 fn applied(world: &World) -> Vec<fence::Applied> {
@@ -118,8 +130,10 @@ fn bounds(world: &World) -> Vec<Breach> {
     let limits = &world.options.limits;
     // what an earlier owner had begun finds room above the limit; it held no more than that either
     let times = if world.shapes.workflows.iter().any(|shape| shape.resumes) { 3 } else { 1 };
+    // the last row for which there was room may lead to several documents, by two workflows
+    let led_to = usize::try_from(world.options.containers_max.min(world.options.keys) * 2).unwrap_or(usize::MAX);
     rest::bounds_hold(&[
-        Seen { what: "runs in memory", most: world.history.most_runs, limit: limits.runs_max * times },
+        Seen { what: "runs in memory", most: world.history.most_runs, limit: limits.runs_max * times + led_to },
         Seen { what: "rows in memory", most: world.history.most_rows, limit: limits.rows_max * times },
     ])
 }
@@ -146,27 +160,28 @@ fn acknowledged(world: &World) -> Vec<Breach> {
             paid.push(ack::Paid { owed: format!("{}/{}", sink.name, entry.key), change, at: entry.at });
         }
     }
-    for (run, _, at) in &world.store.journal.parks {
-        for (workflow, shape) in of_entity(world, &run.entity) {
-            if world.shapes.plan.workflows[workflow].name == run.workflow {
+    for park in world.stores.iter().flat_map(|store| &store.journal.parks) {
+        for (workflow, shape) in of_entity(world, &park.run.entity) {
+            if world.shapes.plan.workflows[workflow].name == park.run.workflow {
                 for sink in shape.sinks.values() {
-                    let owed = format!("{}/{}", world.sinks[*sink].name, run.key);
-                    paid.push(ack::Paid { owed, change: u64::MAX, at: *at });
+                    let owed = format!("{}/{}", world.sinks[*sink].name, park.run.key);
+                    paid.push(ack::Paid { owed, change: u64::MAX, at: park.at });
                 }
             }
         }
     }
+    let always: Vec<Vec<usize>> = world.shapes.workflows.iter().map(always_written).collect();
     let mut removed = Vec::new();
-    for (event, ends) in &world.store.journal.ends {
-        let Some(stored) = world.store.journal.stored.get(event) else { continue };
-        let Some((Fate::Settled, at)) = ends.first() else { continue };
-        let change = match stored.kind {
-            Kind::Message => message_of(stored.payload.as_deref()).0,
-            _ => world.application.told.get(event).copied().unwrap_or(0),
-        };
-        for (_, shape) in of_entity(world, &stored.entity) {
-            for (step, sink) in &shape.sinks {
-                if is_always_written(shape, *step) {
+    for (number, store) in world.stores.iter().enumerate() {
+        for (event, ends) in &store.journal.ends {
+            let Some(stored) = store.journal.stored.get(event) else { continue };
+            let Some((Fate::Settled, at)) = ends.first() else { continue };
+            let change = match stored.kind {
+                Kind::Message => message_of(stored.payload.as_deref()).0,
+                _ => world.application.told.get(&(number, *event)).copied().unwrap_or(0),
+            };
+            for (workflow, _) in of_entity(world, &stored.entity) {
+                for sink in &always[workflow] {
                     let owed = format!("{}/{}", world.sinks[*sink].name, stored.key);
                     removed.push(ack::Removed { event: *event, owed, change, at: *at });
                 }
@@ -176,7 +191,11 @@ fn acknowledged(world: &World) -> Vec<Breach> {
     ack::acknowledged_after_success(&removed, &paid)
 }
 
-/// Whether every run of the workflow that succeeds writes this sink.
+/// Sinks that every run of the workflow that succeeds writes.
+fn always_written(shape: &Shape) -> Vec<usize> {
+    shape.sinks.iter().filter(|(step, _)| is_always_written(shape, **step)).map(|(_, sink)| *sink).collect()
+}
+
 fn is_always_written(shape: &Shape, sink: StepId) -> bool {
     let graph = &shape.graph;
     let all: Vec<Option<StepId>> = std::iter::once(None).chain(graph.ids().map(Some)).collect();
@@ -201,18 +220,29 @@ fn charges(world: &World) -> Vec<Breach> {
         }
     };
     for ((key, _), seen) in &world.loads {
-        let entity = if key.starts_with('b') { "book" } else { "tag" };
+        let entity = match &key[..1] {
+            "b" => "book",
+            "i" => "item",
+            _ => "tag",
+        };
         note(entity, key, seen.poison);
     }
-    for event in world.store.journal.stored.values().filter(|event| event.kind == Kind::Message) {
-        note(&event.entity, &event.key, message_of(event.payload.as_deref()).1);
+    let mut named: BTreeSet<String> = BTreeSet::new();
+    for journal in world.stores.iter().map(|store| &store.journal) {
+        for event in journal.stored.values().filter(|event| event.kind == Kind::Message) {
+            note(&event.entity, &event.key, message_of(event.payload.as_deref()).1);
+        }
+        let charged = journal.charges.iter().map(|(run, step)| (run, step));
+        let parked = journal.parks.iter().filter(|park| !park.cancelled).map(|park| (&park.run, &park.step));
+        let both = charged.chain(parked);
+        named.extend(both.map(|(run, step)| format!("{}/{step}", name(&run.entity, &run.key, &run.workflow))));
+        // whoever is parked as cancelled was cancelled
+        let cancelled = journal.parks.iter().filter(|park| park.cancelled);
+        let asked = |run: &Settled| {
+            world.history.cancelled.contains(&(run.entity.clone(), run.key.clone(), run.workflow.clone()))
+        };
+        named.extend(cancelled.filter(|park| !asked(&park.run)).map(|park| format!("{:?}", park.run)));
     }
-    let charged = world.store.journal.charges.iter().map(|(run, step)| (run, step));
-    let parked = world.store.journal.parks.iter().map(|(run, step, _)| (run, step));
-    let named: BTreeSet<String> = charged
-        .chain(parked)
-        .map(|(run, step)| format!("{}/{step}", name(&run.entity, &run.key, &run.workflow)))
-        .collect();
     charge::only_the_guilty(&named, |item| guilty.contains(item))
 }
 
@@ -221,12 +251,21 @@ fn parked(world: &World) -> BTreeSet<String> {
         let workflow = if entry.step.is_empty() { entry.code.as_str() } else { &*entry.run.workflow };
         name(&entry.run.entity, &entry.run.key, workflow)
     };
-    world.store.parked.iter().map(entry).collect()
+    world.stores.iter().flat_map(|store| &store.parked).map(entry).collect()
+}
+
+/// Keys whose last run was cancelled, and whose sinks may be behind.
+fn cancelled(world: &World) -> BTreeSet<String> {
+    let parked = world.stores.iter().flat_map(|store| &store.parked).filter(|entry| entry.code == "cancelled");
+    parked.map(|entry| name(&entry.run.entity, &entry.run.key, &entry.run.workflow)).collect()
 }
 
 /// Who may be parked or not.
 fn undecided(world: &World) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
+    let mut names = cancelled(world);
+    // a message that was cancelled was not worked on, whatever it would have come to
+    let asked = world.history.cancelled.iter().filter(|(entity, ..)| matches!(&**entity, "msg" | "note"));
+    names.extend(asked.map(|(entity, key, workflow)| name(entity, key, workflow)));
     for ((entity, key), row) in &world.application.rows {
         let Some(poison) = row.poison else { continue };
         if world.shapes.workflows[poison.workflow].undecided == Some(poison.step) {
@@ -251,7 +290,8 @@ fn guilty(world: &World) -> BTreeSet<String> {
         judge(entity, key, row.poison, !row.alive, row.n());
     }
     let mut unreadable = BTreeSet::new();
-    for event in world.store.journal.stored.values().filter(|event| event.kind == Kind::Message) {
+    let stored = world.stores.iter().flat_map(|store| store.journal.stored.values());
+    for event in stored.filter(|event| event.kind == Kind::Message) {
         let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
         if bytes > crate::shapes::PAYLOAD_MAX {
             unreadable.insert(name(&event.entity, &event.key, "payload-too-large"));
@@ -267,6 +307,7 @@ fn guilty(world: &World) -> BTreeSet<String> {
 
 fn copies(world: &World) -> Vec<Copy> {
     let mut copies = Vec::new();
+    let cancelled = cancelled(world);
     for (workflow, shape) in world.shapes.workflows.iter().enumerate() {
         if matches!(&*shape.entity, "msg" | "note") {
             continue;
@@ -279,7 +320,8 @@ fn copies(world: &World) -> Vec<Copy> {
                 *stamp = (*stamp).max(entry.stamp);
             }
             for ((entity, key), row) in &world.application.rows {
-                if *entity != shape.entity {
+                let of = name(entity, key, &world.shapes.plan.workflows[workflow].name);
+                if *entity != shape.entity || cancelled.contains(&of) {
                     continue;
                 }
                 let known = known(row.poison, !row.alive, row.n(), workflow);
@@ -291,8 +333,8 @@ fn copies(world: &World) -> Vec<Copy> {
                 // a sink writes what its first need gave: nothing, and so a delete, if that has failed
                 let first = shape.graph.needs(*step).first().map(|(need, _)| ends[usize::from(*need)]);
                 let given = first.is_none_or(|end| end == End::Succeeded);
-                let written = row.alive && given && oracle::passes_condition(&shape.graph, *step, known);
-                let document = row.document(world.options.seed, key).filter(|_| written);
+                let written = row.alive && given && oracle::passes_condition(&shape.graph, *step, &ends, known);
+                let document = world.application.look(&(entity.clone(), key.clone())).2.filter(|_| written);
                 let held = sink.held.get(key);
                 copies.push(Copy {
                     sink: sink.name.clone(),

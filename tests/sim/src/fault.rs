@@ -1,7 +1,7 @@
 //! Faults that are planned: each strikes at a drawn time, as soon as there is someone to hit.
 
 use crate::{
-    options::{MILLI, Options, SAFETY, SECOND},
+    options::{MILLI, Options, SECOND},
     random::Random,
 };
 
@@ -24,6 +24,12 @@ pub enum Fault {
     SinkAhead,
     /// A table is missing for a while.
     Migration,
+    /// A step answers `Fatal` until something is put right.
+    Broken,
+    /// A person pauses a workflow, and resumes it.
+    Hold,
+    /// A person cancels a run.
+    Cancel,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +53,17 @@ pub fn plan(options: &Options) -> Vec<Planned> {
         (Fault::SinkOutage, plan.sink_outages),
         (Fault::SinkAhead, plan.sinks_ahead),
         (Fault::Migration, plan.migrations),
+        (Fault::Broken, plan.broken),
+        (Fault::Hold, plan.holds),
+        (Fault::Cancel, plan.cancels),
     ];
+    let safety = options.safety();
     let mut planned = Vec::new();
     for (fault, count) in kinds {
         for _ in 0..count {
             // not before there is load, and early enough to be seen to end
-            let latest = if fault == Fault::Pause { SAFETY - 10 * SECOND } else { SAFETY - 2 * SECOND };
-            planned.push(Planned { at: random.between(2 * SECOND, latest), fault });
+            let before_end = if fault == Fault::Pause { 10 * SECOND } else { 2 * SECOND };
+            planned.push(Planned { at: random.between(2 * SECOND, safety.saturating_sub(before_end)), fault });
         }
     }
     planned.sort_by_key(|planned| planned.at);

@@ -1,14 +1,16 @@
 //! What the cores say they did, gathered run by run and judged as soon as a run is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use honeyflow_engine::core::fact::Fact;
-use honeyflow_event::Key;
+use honeyflow_engine::core::{Core, fact::Fact};
+use honeyflow_event::{Key, Name};
 use honeyflow_invariant::{
     Breach,
     exclusion::{Grant, Held},
     graph::{self, Effect, Move},
-    once::{self, Attempt},
+    once::{self, Attempt, Begun},
+    reason::{self, Waiting},
+    slots::{self, Slots},
     verdict::{self, End},
 };
 use honeyflow_workflow::{Exclusion, State};
@@ -31,6 +33,9 @@ pub struct History {
     pub held: Vec<Held>,
     pub grants: Vec<Grant>,
     pub effects: Vec<Effect>,
+    pub begun: Vec<Begun>,
+    /// Runs that a person has cancelled: entity, key and workflow.
+    pub cancelled: BTreeSet<(Name, Key, Name)>,
     open: BTreeMap<(u64, u64), OpenRun>,
     facts: u64,
     pub runs_concluded: u64,
@@ -84,6 +89,35 @@ impl History {
             Fact::Concluded { run, .. } | Fact::Closed { run } => run,
         };
         self.open.get(&(holder, *run)).map(|open| &*open.key)
+    }
+
+    /// Asks a core where its runs are, and what its workers hold.
+    pub fn look(&mut self, core: &Core, holder: u64) {
+        let (runs, room) = core.whereabouts();
+        let waiting: Vec<Waiting> = runs
+            .into_iter()
+            .map(|run| Waiting {
+                run: run.run,
+                waits_for: run.waits_for,
+                settling: run.settling,
+                leased: run.leased,
+                queued: run.queued,
+                tried: run.tried,
+                timed: run.timed,
+                written: run.written,
+                could_go: run.could_go.map(usize::from),
+            })
+            .collect();
+        self.breaches.extend(reason::every_run_is_somewhere(holder, &waiting));
+        self.breaches.extend(reason::reasons_are_true(holder, &waiting));
+        self.breaches.extend(reason::nothing_starves(holder, &waiting, &room));
+        let slots = core.slots().into_iter().map(|(worker, kind, offered, free, held)| Slots {
+            of: format!("incarnation {holder}, worker {worker}, kind {kind}"),
+            offered,
+            free,
+            held,
+        });
+        self.breaches.extend(slots::slots_add_up(&slots.collect::<Vec<_>>()));
     }
 
     fn moved(&mut self, holder: u64, run: u64, moved: Move) {

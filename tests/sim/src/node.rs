@@ -1,8 +1,13 @@
 //! One incarnation: the shipped member and core, and workers that come and go. It has a clock of its own.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use honeyflow_engine::core::{Core, WorkerId, plan::Plan};
+use honeyflow_event::Name;
 use honeyflow_hive::{Member, NodeId, member};
 use honeyflow_runtime::Moment;
 
@@ -30,6 +35,10 @@ pub struct Incarnation {
     began_at: u64,
     pub leases: usize,
     pub left: usize,
+    /// Inputs of its core.
+    pub heard: u64,
+    /// Workflows that it was told to pause.
+    held: BTreeSet<Name>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +83,21 @@ impl Incarnation {
             began_at: now,
             leases: 0,
             left: 0,
+            heard: 0,
+            held: BTreeSet::new(),
         }
+    }
+
+    pub fn hold(&mut self, workflow: &Name, paused: bool) {
+        if paused {
+            self.held.insert(workflow.clone())
+        } else {
+            self.held.remove(workflow)
+        };
+    }
+
+    pub fn holds(&self, workflow: &Name) -> bool {
+        self.held.contains(workflow)
     }
 
     pub fn is_alive(&self) -> bool {

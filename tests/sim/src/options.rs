@@ -9,17 +9,26 @@ use crate::random::Random;
 
 pub const SECOND: u64 = 1_000_000;
 pub const MILLI: u64 = 1_000;
-/// How long anything may fail.
-pub const SAFETY: u64 = 40 * SECOND;
-/// And how much longer, if a planned fault has not found its victim yet.
+/// How much longer than the safety phase, if a planned fault has not found its victim yet.
 pub const EXTENSION: u64 = 40 * SECOND;
 /// How long a healed cluster may take to come to rest.
-pub const LIVENESS: u64 = 60 * SECOND;
+const LIVENESS: u64 = 60 * SECOND;
+/// And how much longer, if a workflow was stopped by a fatal answer that came late: it is looked at again after a minute.
+const STOPPED: u64 = 75 * SECOND;
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
+    /// Which of the two generators of work: they share nothing but the form of a transaction.
+    pub generator: u64,
+    /// How long anything may fail.
+    pub seconds: u64,
+    /// The application stops after so many changes.
+    pub changes_max: u64,
     pub nodes: usize,
+    /// Databases. The second one has an outbox, leases and event ids of its own.
+    pub stores: u16,
+    /// Of the first database.
     pub shards: u16,
     pub ttl_ms: u64,
     /// Per mille, by node: clocks run at different rates.
@@ -28,6 +37,21 @@ pub struct Options {
     pub change_every_us: u64,
     pub long_transactions: u64,
     pub poison: u64,
+    /// Per mille of changes that hit one key.
+    pub hot: u64,
+    /// Per mille of events with a priority of their own.
+    pub mixed: u64,
+    /// A change of one of them leads to all of its books; none: no row leads elsewhere.
+    pub authors: u64,
+    /// Above so many books a change goes on by pages.
+    pub containers_max: u64,
+    /// Sinks forget that they have deleted something after so many seconds; 0: never.
+    pub forgets_after: u64,
+    /// Which graph the tags get; see `shapes`.
+    pub graph: u64,
+    pub graph_steps: u64,
+    /// Whether books have a second workflow.
+    pub second: u64,
     pub store: StoreFaults,
     pub steps: StepFaults,
     pub plan: FaultPlan,
@@ -73,6 +97,76 @@ pub struct FaultPlan {
     pub sink_outages: u64,
     pub sinks_ahead: u64,
     pub migrations: u64,
+    pub broken: u64,
+    pub holds: u64,
+    pub cancels: u64,
+}
+
+/// Options by name, so that a failing seed can be cut down and played again from the command line.
+macro_rules! knobs {
+    ($($name:literal: $($field:ident).+, $least:literal;)*) => {
+        impl Options {
+            /// Name, value, and the least that makes sense.
+            pub fn knobs(&self) -> Vec<(&'static str, u64, u64)> {
+                vec![$(($name, u64::try_from(self.$($field).+).unwrap_or(u64::MAX), $least)),*]
+            }
+
+            /// # Errors
+            /// If there is no such option, or the value does not fit.
+            pub fn set(&mut self, name: &str, value: u64) -> Result<(), String> {
+                match name {
+                    $($name => {
+                        self.$($field).+ = value.try_into().map_err(|_| format!("{name}: {value} is too large"))?;
+                    })*
+                    _ => return Err(format!("there is no option `{name}`")),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+knobs! {
+    "crashes": plan.crashes, 0;
+    "pauses": plan.pauses, 0;
+    "doubles": plan.doubles, 0;
+    "partitions": plan.partitions, 0;
+    "drains": plan.drains, 0;
+    "worker-deaths": plan.worker_deaths, 0;
+    "worker-hangs": plan.worker_hangs, 0;
+    "store-outages": plan.store_outages, 0;
+    "sink-outages": plan.sink_outages, 0;
+    "sinks-ahead": plan.sinks_ahead, 0;
+    "migrations": plan.migrations, 0;
+    "broken": plan.broken, 0;
+    "holds": plan.holds, 0;
+    "cancels": plan.cancels, 0;
+    "store-refused": store.refused, 0;
+    "store-unknown": store.unknown, 0;
+    "store-slow": store.slow, 0;
+    "step-retry": steps.retry_items, 0;
+    "step-retry-after": steps.retry_after, 0;
+    "step-unknown": steps.unknown, 0;
+    "step-late": steps.late, 0;
+    "step-twice": steps.twice, 0;
+    "step-partial": steps.partial, 0;
+    "step-slow": steps.slow, 0;
+    "long-transactions": long_transactions, 0;
+    "poison": poison, 0;
+    "hot": hot, 0;
+    "mixed": mixed, 0;
+    "authors": authors, 0;
+    "forgets-after": forgets_after, 0;
+    "second": second, 0;
+    "graph": graph, 0;
+    "graph-steps": graph_steps, 3;
+    "stores": stores, 1;
+    "shards": shards, 1;
+    "nodes": nodes, 1;
+    "workers": workers, 1;
+    "seconds": seconds, 3;
+    "changes": changes_max, 1;
+    "keys": keys, 1;
 }
 
 impl Options {
@@ -96,6 +190,7 @@ impl Options {
             sink_outages: some(r, 2),
             sinks_ahead: if r.one_in(3) { some(r, 3) } else { 0 },
             migrations: if r.one_in(4) { some(r, 1) } else { 0 },
+            ..FaultPlan::default()
         };
         let store = StoreFaults {
             latency_us: *r.pick(&[200, 2_000, 10_000]),
@@ -114,9 +209,21 @@ impl Options {
             slow: some(r, 20),
         };
         let batch_max = u32::try_from(*r.pick(&[1, 2, 5, 50, 500])).unwrap_or(1);
+        let mut wide = Random::new(seed ^ 0x5EED_0005);
+        let w = &mut wide;
+        let plan = FaultPlan {
+            broken: if w.one_in(3) { some(w, 2) } else { 0 },
+            holds: if w.one_in(2) { some(w, 3) } else { 0 },
+            cancels: if w.one_in(2) { some(w, 6) } else { 0 },
+            ..plan
+        };
         let options = Options {
             seed,
+            generator: w.between(1, 2),
+            seconds: 40,
+            changes_max: u64::MAX,
             nodes,
+            stores: u16::try_from(if w.one_in(3) { 2 } else { 1 }).unwrap_or(1),
             shards,
             ttl_ms: *r.pick(&[1_500, 3_000, 6_000]),
             drift: (0..nodes).map(|_| i64::try_from(r.between(0, 100)).unwrap_or(50) - 50).collect(),
@@ -124,6 +231,14 @@ impl Options {
             change_every_us: r.between(40, 120) * MILLI,
             long_transactions: r.between(0, 60),
             poison: r.between(0, 25),
+            hot: *w.pick(&[0, 0, 900]),
+            mixed: *w.pick(&[200, 200, 900]),
+            authors: *w.pick(&[0, 1, 3]),
+            containers_max: *w.pick(&[1, 4, 100]),
+            forgets_after: *w.pick(&[0, 20, 30]),
+            graph: w.below(8),
+            graph_steps: *w.pick(&[6, 12, 12, 50]),
+            second: w.below(2),
             store,
             steps,
             plan,
@@ -135,6 +250,18 @@ impl Options {
         options.settle(r)
     }
 
+    pub fn safety(&self) -> u64 {
+        self.seconds * SECOND
+    }
+
+    pub fn liveness(&self) -> u64 {
+        LIVENESS + if self.plan.broken > 0 { STOPPED } else { 0 }
+    }
+
+    pub fn sources(&self) -> u16 {
+        self.shards + self.stores - 1
+    }
+
     /// A pause can only be seen to be harmless if something was under way: short batches leave nothing.
     fn settle(mut self, r: &mut Random) -> Options {
         if self.plan.pauses > 0 {
@@ -144,6 +271,19 @@ impl Options {
         if self.limits.poll_rows_max == 1 || self.limits.runs_max == 4 {
             // whoever takes one at a time must be given time
             self.change_every_us = self.change_every_us.max(90 * MILLI);
+            self.graph_steps = self.graph_steps.min(6);
+            // one change of an author is work for many runs
+            self.authors = 0;
+        }
+        if self.limits.settle_rows_max == 1 || self.batch_max < 5 {
+            self.authors = 0;
+        }
+        if self.authors > 0 {
+            let scarce = self.limits.runs_max <= 20 || self.limits.poll_rows_max <= 10;
+            self.keys = self.keys.min(if scarce { 6 } else { 20 });
+        }
+        if self.batch_max < 50 || self.steps.latency_us > 5_000 {
+            self.graph_steps = self.graph_steps.min(12);
         }
         if r.one_in(3) {
             self.limits.sequence_max = 64;
@@ -169,6 +309,8 @@ fn limits(r: &mut Random) -> Limits {
         reject_waits: [millis(100), millis(200), millis(400), millis(800)],
         parked_per_minute_max: u32::try_from(*r.pick(&[3, 100, 100])).unwrap_or(100),
         sweep_idle: Duration::from_secs(r.between(2, 10)),
+        fan_out_page: u32::try_from(*r.pick(&[3, 3, 50])).unwrap_or(3),
+        fan_out_pending_max: u32::try_from(*r.pick(&[50, 1_000])).unwrap_or(50),
         ..Limits::default()
     }
 }

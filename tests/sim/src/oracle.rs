@@ -23,12 +23,14 @@ pub fn ends(graph: &Graph, known: Known) -> Vec<End> {
     ends
 }
 
-/// Whether a step's condition holds.
-pub fn passes_condition(graph: &Graph, step: StepId, known: Known) -> bool {
+/// Whether a step's condition holds. Whatever was not loaded is null, and different from any number.
+pub fn passes_condition(graph: &Graph, step: StepId, ends: &[End], known: Known) -> bool {
     let written = graph.definition.steps.iter().find(|written| written.name == graph[step].name);
+    let load = graph.step("s00").or(graph.step("load"));
+    let loaded = load.is_some_and(|load| ends[usize::from(load)] == End::Succeeded);
     match written.and_then(|written| written.when.as_deref()) {
-        Some(".n != 1") => known.n != 1,
-        Some(".n != 2") => known.n != 2,
+        Some(".n != 1" | "$steps.s00.n != 1") => known.n != 1 || !loaded,
+        Some(".n != 2" | "$steps.s00.n != 2") => known.n != 2 || !loaded,
         Some(other) => unreachable!("no shape has the condition {other}"),
         None => true,
     }
@@ -79,7 +81,7 @@ fn end_of(graph: &Graph, step: StepId, ends: &[End], known: Known) -> End {
     if known.missing && !sink {
         return End::Succeeded;
     }
-    if !known.missing && !sink && !passes_condition(graph, step, known) {
+    if !known.missing && !sink && !passes_condition(graph, step, ends, known) {
         return End::Skipped;
     }
     if known.fails == Some(step) { End::Failed } else { End::Succeeded }

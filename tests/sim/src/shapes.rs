@@ -9,7 +9,7 @@ use honeyflow_workflow::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{options::Options, random::Random};
+use crate::{options::Options, random::Random, workload::store_of};
 
 pub const PAYLOAD_MAX: u64 = 150;
 const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
@@ -30,11 +30,15 @@ pub struct Shape {
     pub journals: Option<StepId>,
     /// Where this one fails, time decides what becomes of the run.
     pub undecided: Option<StepId>,
+    /// How long its sinks must wait, in milliseconds.
+    pub sleeps_ms: u64,
 }
 
 #[derive(Debug)]
 pub struct Shapes {
     pub plan: Arc<Plan>,
+    /// By source: the database it reads.
+    pub stores: Vec<usize>,
     pub workflows: Vec<Shape>,
     pub sinks: Vec<Name>,
 }
@@ -64,14 +68,18 @@ pub fn draw(options: &Options) -> Shapes {
     let catalogue = catalogue(options.batch_max);
     let tries = r.between(1, 3);
     let mut drawn: Vec<(&str, &str, Value)> = vec![("book_a", "book", plain(tries))];
-    if r.one_in(2) {
+    if options.second > 0 {
         let mut value = called(tries);
         if r.one_in(4) {
             value["exclusion"] = "workflow".into();
         }
         drawn.push(("book_b", "book", value));
     }
-    let special = match r.below(8) {
+    if options.stores > 1 {
+        let value = if r.one_in(2) { plain(tries) } else { called(tries) };
+        drawn.push(("item_w", "item", value));
+    }
+    let special = match options.graph {
         0 => diamond(tries),
         1 => optional(tries),
         2 => for_each(r, tries),
@@ -80,7 +88,7 @@ pub fn draw(options: &Options) -> Shapes {
         5 => emitter(tries),
         6 => stopper(tries),
         _ => loop {
-            let value = random_graph(r, tries);
+            let value = random_graph(r, options.graph_steps, tries);
             let readable = read("tag_x", &value, &catalogue).ok();
             if readable.is_some_and(|definition| compile(&definition, 1, &catalogue).is_ok()) {
                 break value;
@@ -131,25 +139,34 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
         let resumes = graph.steps.iter().any(|step| step.checkpoint == Checkpoint::Always);
         let undecided = graph.step("risky");
         let journals = graph.step("make").or(graph.step("right")).filter(|step| &*graph[*step].kind == "call");
-        workflows.push(Shape { entity: entity.into(), graph, value, sinks: of_step, resumes, journals, undecided });
+        let sleeps_ms = graph.step("wait").map_or(0, |_| sleep_ms(options));
+        let entity = entity.into();
+        workflows.push(Shape { entity, graph, value, sinks: of_step, resumes, journals, undecided, sleeps_ms });
     }
-    let sources = (0..options.shards).map(|shard| source(shard, &workflows)).collect();
+    let of_first = (0..options.shards).map(|shard| (0, shard));
+    let of_others = (1..options.stores).map(|store| (usize::from(store), 0));
+    let places: Vec<(usize, u16)> = of_first.chain(of_others).collect();
+    let sources = places.iter().map(|(store, shard)| source(*store, *shard, &workflows)).collect();
     let kinds = KINDS.iter().map(|kind| Name::from(*kind)).collect();
     let plan = Plan { sources, workflows: plans, kinds, targets, limits: options.limits.clone() };
-    Shapes { plan: Arc::new(plan), workflows, sinks }
+    Shapes { plan: Arc::new(plan), stores: places.iter().map(|(store, _)| *store).collect(), workflows, sinks }
 }
 
-fn source(shard: u16, workflows: &[Shape]) -> SourcePlan {
+fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {
     let mut entities = BTreeMap::new();
-    for (number, shape) in workflows.iter().enumerate() {
+    for (number, shape) in workflows.iter().enumerate().filter(|(_, shape)| store_of(&shape.entity) == store) {
         entities.entry(shape.entity.clone()).or_insert_with(Vec::new).push(number);
     }
-    let leads = entities.keys().map(|name| (name.clone(), vec![name.clone()])).collect();
+    let mut leads: Vec<(Name, Vec<Name>)> = entities.keys().map(|name| (name.clone(), vec![name.clone()])).collect();
+    if store == 0 {
+        leads.push(("author".into(), vec!["book".into()]));
+    }
     let planned = (0_u16..).zip(entities).map(|(id, (name, workflows))| (name, EntityPlan { id, workflows }));
+    let name = ["shop", "depot"][store];
     SourcePlan {
-        name: format!("shop{shard}").into(),
-        port: 0,
-        lease: format!("shard/shop/{shard}").into(),
+        name: format!("{name}{shard}").into(),
+        port: store,
+        lease: format!("shard/{name}/{shard}").into(),
         shard,
         payload_bytes_max: PAYLOAD_MAX,
         entities: planned.collect(),
@@ -207,15 +224,18 @@ fn conditional(tries: u64) -> Value {
     }})
 }
 
-/// Where rows cannot merge or few may run, only briefly: nobody would live to see the end.
 fn sleepy(options: &Options, tries: u64) -> Value {
-    let long = options.limits.rows_per_key_max > 1 && options.limits.runs_max >= 200;
-    let wait = if long { "1500ms" } else { "200ms" };
+    let wait = format!("{}ms", sleep_ms(options));
     json!({ "exclusion": "key", "step": {
         "load": { "use": "load", "tries": tries },
         "wait": { "use": "sleep", "needs": ["load"], "for": wait },
         "store": { "use": "index", "needs": ["load", "wait"], "tries": tries },
     }})
+}
+
+/// Where rows cannot merge or few may run, only briefly: nobody would live to see the end.
+fn sleep_ms(options: &Options) -> u64 {
+    if options.limits.rows_per_key_max > 1 && options.limits.runs_max >= 200 { 1500 } else { 200 }
 }
 
 fn emitter(tries: u64) -> Value {
@@ -245,9 +265,10 @@ fn message(tries: u64) -> Value {
     }})
 }
 
-/// Up to 12 steps below one load. A sink's first need is the load, so that its document is known.
-fn random_graph(r: &mut Random, tries: u64) -> Value {
-    let count = r.between(3, 12);
+/// So many steps below one load, with every trigger and kind of edge, conditions and lists. A sink's first need is the
+/// load, so that its document is known.
+fn random_graph(r: &mut Random, most: u64, tries: u64) -> Value {
+    let count = r.between(3, most);
     let mut steps = Map::new();
     steps.insert("s00".to_owned(), json!({ "use": "load", "tries": tries }));
     let mut inner = vec!["s00".to_owned()];
@@ -267,7 +288,7 @@ fn random_graph(r: &mut Random, tries: u64) -> Value {
             let on = *r.pick(&["success", "success", "success", "done", "failure"]);
             needs.push(if on == "success" { need.into() } else { json!({ "step": need, "on": on }) });
         }
-        let trigger = *r.pick(&["all-success", "all-success", "none-failed", "one-success", "all-done", "one-failed"]);
+        let trigger = *r.pick(TRIGGERS);
         let kind = if sink { "index" } else { *r.pick(&["work", "work", "call"]) };
         let mut step = json!({ "use": kind, "needs": needs, "trigger": trigger, "tries": tries });
         if r.one_in(5) {
@@ -276,6 +297,13 @@ fn random_graph(r: &mut Random, tries: u64) -> Value {
         if r.one_in(5) {
             step["forgives"] = true.into();
         }
+        if r.one_in(6) {
+            step["when"] = (*r.pick(&["$steps.s00.n != 1", "$steps.s00.n != 2"])).into();
+        }
+        if !sink && r.one_in(5) {
+            step["for-each"] = "$steps.s00.list".into();
+            step["parallel"] = r.between(1, 3).into();
+        }
         if !sink {
             inner.push(name.clone());
         }
@@ -283,3 +311,14 @@ fn random_graph(r: &mut Random, tries: u64) -> Value {
     }
     json!({ "step": steps })
 }
+
+const TRIGGERS: &[&str] = &[
+    "all-success",
+    "all-success",
+    "all-success",
+    "none-failed",
+    "one-success",
+    "all-done",
+    "one-failed",
+    "all-failed",
+];

@@ -1,12 +1,9 @@
 //! Scripted steps: what a worker does with a batch at the moment at which it executes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use honeyflow_event::{Document, EventId, Key, Kind, Name, Stamp};
-use honeyflow_invariant::graph::Effect;
+use honeyflow_event::{Document, Key, Kind, Stamp};
+use honeyflow_invariant::{graph::Effect, once::Begun};
 use honeyflow_runtime::Failure;
 use honeyflow_step::{Batch, Item, Outcome};
 use honeyflow_workflow::{Role, StepId};
@@ -14,10 +11,11 @@ use serde_json::{Value, json};
 
 use crate::{
     model_sink::ModelSink,
+    model_store::ModelStore,
     options::Options,
     random::Random,
     shapes::Shapes,
-    workload::{Application, Poison, Row, message_of},
+    workload::{Application, Poison, message_of, store_of},
 };
 
 /// What a load of this stamp saw.
@@ -36,9 +34,14 @@ pub struct Surroundings<'a> {
     pub sinks: &'a mut [ModelSink],
     pub loads: &'a mut BTreeMap<(Key, Stamp), Seen>,
     pub random: &'a mut Random,
-    /// Checkpoints that have committed.
-    pub checkpointed: &'a BTreeSet<(Name, Name, EventId)>,
+    /// Checkpoints that have committed, and when events are due.
+    pub stores: &'a [ModelStore],
     pub effects: &'a mut Vec<Effect>,
+    /// Of what must not begin early.
+    pub begun: &'a mut Vec<Begun>,
+    /// The step that answers `Fatal`, and how many items it has answered so.
+    pub broken: Option<(usize, StepId)>,
+    pub fatals: &'a mut u64,
     /// Transient failures happen.
     pub faulty: bool,
     /// (microseconds, place in the history)
@@ -54,6 +57,11 @@ pub enum Executed {
 impl Surroundings<'_> {
     pub fn execute(&mut self, workflow: usize, step: StepId, batch: &Batch) -> Executed {
         let role = self.shapes.workflows[workflow].graph[step].role;
+        if self.broken == Some((workflow, step)) {
+            *self.fatals += batch.items.len() as u64;
+            let failure = Failure::fatal("no-such-thing", "what it works with is not there");
+            return Executed::Outcomes(vec![Outcome::Failed(failure); batch.items.len()]);
+        }
         let faults = &self.options.steps;
         if self.faulty && self.random.per_mille(faults.retry_after) {
             let after = std::time::Duration::from_millis(self.random.between(50, 1500));
@@ -75,11 +83,12 @@ impl Surroundings<'_> {
         if self.faulty && self.random.per_mille(self.options.steps.retry_items) {
             return Some(Outcome::Failed(Failure::retry("down", "the target does not answer")));
         }
+        self.note_begun(workflow, role, item);
         let loaded = (role == Role::Load).then(|| self.load(item));
         let poison = match item.event.kind {
             Kind::Message => message_of(item.event.payload.as_deref()).1,
             // a document that an earlier owner has made says itself what it is; else what was loaded for this stamp
-            _ => match item.input.as_deref().and_then(|input| input.get("c")).and_then(Value::as_u64) {
+            _ => match item.input.as_deref().and_then(|input| input.get("r")).and_then(Value::as_u64) {
                 Some(change) => self.application.poisons.get(&change).copied(),
                 None => self.loads.get(&(item.key.clone(), item.stamp)).and_then(|seen| seen.poison),
             },
@@ -98,12 +107,24 @@ impl Surroundings<'_> {
     }
 
     fn load(&mut self, item: &Item) -> Document {
-        let place = (item.entity.clone(), item.key.clone());
-        let row = self.application.rows.get(&place).copied();
-        let row = row.unwrap_or(Row { change: 0, alive: false, poison: None });
-        let seen = Seen { change: row.change, poison: row.poison.filter(|_| row.alive), missing: !row.alive };
+        let (row, shown, document) = self.application.look(&(item.entity.clone(), item.key.clone()));
+        let seen = Seen { change: shown, poison: row.poison.filter(|_| row.alive), missing: !row.alive };
         self.loads.insert((item.key.clone(), item.stamp), seen);
-        row.document(self.options.seed, &item.key)
+        document
+    }
+
+    /// Neither before its event is due, nor before a sleep on the way is over.
+    fn note_begun(&mut self, workflow: usize, role: Role, item: &Item) {
+        let now_ms = ModelStore::clock_ms(self.now.0);
+        let due_ms = self.stores[store_of(&item.entity)].journal.due.get(&item.event.id).copied();
+        let slept_ms = self.shapes.workflows[workflow].sleeps_ms;
+        // a node's clock may be fast
+        let slept_ms = i64::try_from(slept_ms * 94 / 100).unwrap_or(0);
+        let rests = slept_ms > 0 && role == Role::Sink && item.input.is_some();
+        let rested_ms = rests.then(|| item.event.created_ms + slept_ms);
+        for not_before in due_ms.into_iter().chain(rested_ms) {
+            self.begun.push(Begun { what: item.event.id, at: now_ms, not_before });
+        }
     }
 
     fn write(&mut self, workflow: usize, step: StepId, item: &Item) -> Outcome {
@@ -114,10 +135,10 @@ impl Surroundings<'_> {
         let shape = &self.shapes.workflows[workflow];
         if let (Some(need), Some(_)) = (shape.journals, &item.input) {
             let of = (shape.graph.name.clone(), shape.graph[need].name.clone(), item.event.id);
-            let journaled = self.checkpointed.contains(&of);
+            let journaled = self.stores[store_of(&shape.entity)].journal.checkpointed.contains(&of);
             self.effects.push(Effect { what: format!("{} for {}", sink.name, item.key), journaled });
         }
-        let written = sink.write(&item.key, item.stamp, &item.input, self.now.1);
+        let written = sink.write(&item.key, item.stamp, &item.input, self.now);
         if self.faulty && self.random.per_mille(self.options.steps.unknown) {
             return Outcome::Failed(Failure::retry("unknown", "the answer was lost"));
         }

@@ -1,21 +1,21 @@
-//! The application: transactions that create, change, delete and re-create rows, roll back, take seconds, write events
-//! twice, and messages. A row's body is a function of seed, key and change number, so nobody needs a copy.
+//! The application: its rows, and transactions that change them. Two generators draw transactions, each in its own way;
+//! they share nothing but the form of a transaction. A row's body is a function of seed, key and change number, so nobody
+//! needs a copy.
+
+mod bursts;
+mod steady;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use honeyflow_event::{Document, Event, EventId, Key, Kind, Name, PRIORITY_DEFAULT};
+use honeyflow_event::{Document, Event, EventId, Key, Kind, Name};
 use honeyflow_workflow::{Role, StepId};
 use serde_json::{Value, json};
 
-use crate::{
-    model_store::ModelStore,
-    options::{MILLI, Options, SECOND},
-    random::Random,
-    shapes::{PAYLOAD_MAX, Shapes},
-};
+use self::{bursts::Bursts, steady::Steady};
+use crate::{model_store::ModelStore, options::Options, random::Random, shapes::Shapes};
 
 /// The step that fails for a row, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,9 +26,9 @@ pub struct Poison {
     pub kills: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Row {
-    /// Rises with every commit of the database.
+    /// Rises with every commit of the application.
     pub change: u64,
     pub alive: bool,
     pub poison: Option<Poison>,
@@ -39,18 +39,21 @@ impl Row {
         self.change % 5
     }
 
-    pub fn document(&self, seed: u64, key: &str) -> Document {
+    /// `shown` is the newest change that the document shows: the row's own, or one of a row that it leads to.
+    fn document(&self, seed: u64, key: &str, shown: u64) -> Document {
         let list: Vec<u64> = (0..=self.change % 3).collect();
         let body = Random::new(seed ^ self.change.wrapping_mul(0x9E37_79B9)).draw() >> 12;
-        self.alive.then(|| Arc::new(json!({ "k": key, "c": self.change, "n": self.n(), "list": list, "b": body })))
+        let document = json!({ "k": key, "c": shown, "r": self.change, "n": self.n(), "list": list, "b": body });
+        self.alive.then(|| Arc::new(document))
     }
 }
 
 pub type Place = (Name, Key);
 
-/// Not committed yet.
+/// Not committed yet. All of it lies in one database.
 #[derive(Clone, Debug)]
 pub struct Transaction {
+    pub store: usize,
     pub writes: Vec<(Place, bool, Option<Poison>)>,
     pub events: Vec<Planned>,
     pub rolls_back: bool,
@@ -63,30 +66,50 @@ pub struct Planned {
     pub delay_ms: Option<u64>,
 }
 
+/// In which database an entity's rows are.
+pub fn store_of(entity: &str) -> usize {
+    usize::from(entity == "item")
+}
+
+#[derive(Debug)]
+enum Generator {
+    Steady(Steady),
+    Bursts(Bursts),
+}
+
 #[derive(Debug)]
 pub struct Application {
-    random: Random,
+    generator: Option<Generator>,
+    seed: u64,
+    authors: u64,
     pub rows: BTreeMap<Place, Row>,
-    /// Of a row's event: the change it tells of.
-    pub told: BTreeMap<EventId, u64>,
+    /// As rows were one change before: what a replica would show.
+    before: BTreeMap<Place, Row>,
+    /// Of a row's event, by database and id: the change it tells of.
+    pub told: BTreeMap<(usize, EventId), u64>,
     locked: BTreeSet<Place>,
     pub changes: u64,
     /// By change: what was poisoned with it.
     pub poisons: BTreeMap<u64, Poison>,
-    messages: u64,
     pub late_commits: u64,
 }
 
 impl Application {
-    pub fn new(seed: u64) -> Application {
+    pub fn new(options: &Options) -> Application {
+        let generator = match options.generator {
+            1 => Generator::Steady(Steady::new(options.seed)),
+            _ => Generator::Bursts(Bursts::new(options.seed)),
+        };
         Application {
-            random: Random::new(seed ^ 0x5EED_0002),
+            generator: Some(generator),
+            seed: options.seed,
+            authors: options.authors,
             rows: BTreeMap::new(),
+            before: BTreeMap::new(),
             told: BTreeMap::new(),
             locked: BTreeSet::new(),
             changes: 0,
             poisons: BTreeMap::new(),
-            messages: 0,
             late_commits: 0,
         }
     }
@@ -95,124 +118,75 @@ impl Application {
         self.locked.is_empty()
     }
 
-    /// A transaction begins, takes its ids, and commits after the time that is returned with it.
-    pub fn begin(&mut self, store: &mut ModelStore, shapes: &Shapes, options: &Options) -> Option<(u64, Transaction)> {
-        let mut transaction =
-            Transaction { writes: Vec::new(), events: Vec::new(), rolls_back: self.random.one_in(20) };
-        if self.random.one_in(6) {
-            self.message(store, shapes, options, &mut transaction);
-        } else {
-            for _ in 0..self.random.between(1, 2) {
-                self.change(store, shapes, options, &mut transaction);
-            }
-        }
-        if transaction.events.is_empty() {
-            return None;
-        }
-        let long = self.random.per_mille(options.long_transactions);
-        let takes = if long { self.random.between(SECOND / 2, 5 * SECOND) } else { self.random.below(20 * MILLI) };
-        self.late_commits += u64::from(long && !transaction.rolls_back);
-        Some((takes, transaction))
+    /// Transactions that begin now, each with the time after which it commits; and how long until the next ones.
+    pub fn begin(
+        &mut self,
+        stores: &mut [ModelStore],
+        shapes: &Shapes,
+        options: &Options,
+    ) -> (Vec<(u64, Transaction)>, u64) {
+        let Some(mut generator) = self.generator.take() else { return (Vec::new(), u64::MAX) };
+        let begun = match &mut generator {
+            Generator::Steady(steady) => steady.begin(self, stores, shapes, options),
+            Generator::Bursts(bursts) => bursts.begin(self, stores, shapes, options),
+        };
+        self.generator = Some(generator);
+        begun
     }
 
     /// A change of this row, to be committed at once.
-    pub fn touch(&mut self, store: &mut ModelStore, place: &Place) -> Option<Transaction> {
-        if !self.locked.insert(place.clone()) {
+    pub fn touch(&mut self, stores: &mut [ModelStore], place: &Place) -> Option<Transaction> {
+        if !self.lock(place) {
             return None;
         }
-        let event = self.event(store, Kind::Row, &place.0, &place.1);
+        let store = store_of(&place.0);
+        let event = blank(&mut stores[store], Kind::Row, &place.0, &place.1);
         let events = vec![Planned { event, delay_ms: None }];
-        Some(Transaction { writes: vec![(place.clone(), true, None)], events, rolls_back: false })
+        Some(Transaction { store, writes: vec![(place.clone(), true, None)], events, rolls_back: false })
     }
 
-    fn change(&mut self, store: &mut ModelStore, shapes: &Shapes, options: &Options, into: &mut Transaction) {
-        let entity: Name = (*self.random.pick(&["book", "book", "tag", "tag", "ghost"])).into();
-        let key: Key = format!("{}{}", &entity[..1], self.random.skewed(options.keys)).into();
-        let place = (entity.clone(), key.clone());
-        // whoever changes a row holds its lock until the end
-        if !self.locked.insert(place.clone()) {
-            return;
-        }
-        let alive = self.rows.get(&place).is_some_and(|row| row.alive);
-        let lives = !alive || !self.random.one_in(5);
-        let poison = if lives { self.poison(shapes, options, &entity) } else { None };
-        into.writes.push((place, lives, poison));
-        let copies = if self.random.one_in(20) { 2 } else { 1 };
-        for _ in 0..copies {
-            let delay_ms = self.random.per_mille(20).then(|| self.random.between(200, 2000));
-            let event = self.event(store, Kind::Row, &entity, &key);
-            into.events.push(Planned { event, delay_ms });
-        }
+    /// Whoever changes a row holds its lock until the end.
+    fn lock(&mut self, place: &Place) -> bool {
+        self.locked.insert(place.clone())
     }
 
-    fn message(&mut self, store: &mut ModelStore, shapes: &Shapes, options: &Options, into: &mut Transaction) {
-        self.messages += 1;
-        let entity: Name = "msg".into();
-        let key: Key = format!("m{}", self.messages).into();
-        let mut payload = json!({ "c": self.messages });
-        if let Some(poison) = self.poison(shapes, options, &entity) {
-            payload["p"] = json!([poison.workflow, poison.step, poison.kills]);
-        }
-        if self.random.one_in(60) {
-            payload["x"] = "x".repeat(usize::try_from(PAYLOAD_MAX).unwrap_or(0)).into();
-        }
-        let copies = if self.random.one_in(8) { 2 } else { 1 };
-        // a row of a later version: it can be kept and shown, not read
-        let format = if self.random.one_in(80) { 9 } else { 1 };
-        for _ in 0..copies {
-            let mut event = self.event(store, Kind::Message, &entity, &key);
-            event.payload = Some(payload.to_string().into());
-            event.dedupe = Some(format!("id-{}", self.messages).into());
-            event.format = format;
-            into.events.push(Planned { event, delay_ms: None });
-        }
+    /// The author whose name stands in a book's document.
+    fn author_of(&self, book: &str) -> Option<Place> {
+        let number: u64 = book.get(1..)?.parse().ok()?;
+        let author = number.checked_rem(self.authors)?;
+        Some(("author".into(), format!("a{author}").into()))
     }
 
-    fn event(&mut self, store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event {
-        let random = &mut self.random;
-        let priority = if random.one_in(5) { u8::try_from(random.below(10)).unwrap_or(4) } else { PRIORITY_DEFAULT };
-        Event {
-            id: store.take_id(),
-            format: 1,
-            kind,
-            tenant: "".into(),
-            entity: entity.clone(),
-            key: key.clone(),
-            priority,
-            workflow: None,
-            created_ms: 0,
-            dedupe: None,
-            traceparent: None,
-            root: None,
-            payload: None,
-        }
+    /// A row as it is, and the change that its document shows.
+    pub fn look(&self, place: &Place) -> (Row, u64, Document) {
+        let lagging = honeyflow_engine::planted::on("PB-16").then(|| self.before.get(place)).flatten();
+        let row = lagging.or_else(|| self.rows.get(place)).copied().unwrap_or_default();
+        let author = if *place.0 == *"book" { self.author_of(&place.1) } else { None };
+        let of_author = author.and_then(|author| self.rows.get(&author)).map_or(0, |author| author.change);
+        let shown = if row.alive { row.change.max(of_author) } else { row.change };
+        (row, shown, row.document(self.seed, &place.1, shown))
     }
 
-    fn poison(&mut self, shapes: &Shapes, options: &Options, entity: &str) -> Option<Poison> {
-        if !self.random.per_mille(options.poison) {
-            return None;
-        }
-        let workflows: Vec<usize> =
-            (0..shapes.workflows.len()).filter(|w| *shapes.workflows[*w].entity == *entity).collect();
-        if workflows.is_empty() {
-            return None;
-        }
-        let workflow = *self.random.pick(&workflows);
-        let graph = &shapes.workflows[workflow].graph;
-        let executed = |step: &StepId| !matches!(graph[*step].role, Role::Sleep | Role::Emit | Role::Wait);
-        let steps: Vec<StepId> = graph.ids().filter(executed).collect();
-        let step = *self.random.pick(&steps);
-        let kills = graph[step].role != Role::Load && self.random.one_in(3);
-        Some(Poison { workflow, step, kills })
-    }
-
-    pub fn commit(&mut self, store: &mut ModelStore, now_us: u64, transaction: Transaction) {
+    pub fn commit(&mut self, stores: &mut [ModelStore], now_us: u64, transaction: Transaction) {
+        let store = &mut stores[transaction.store];
         for (place, lives, poison) in transaction.writes {
             self.locked.remove(&place);
-            if !transaction.rolls_back {
-                self.changes += 1;
-                self.poisons.extend(poison.map(|poison| (self.changes, poison)));
-                self.rows.insert(place, Row { change: self.changes, alive: lives, poison });
+            if transaction.rolls_back {
+                continue;
+            }
+            self.changes += 1;
+            self.poisons.extend(poison.map(|poison| (self.changes, poison)));
+            if let Some((_, author)) = self.author_of(&place.1).filter(|_| *place.0 == *"book") {
+                let books = store.edges.entry(author).or_default();
+                if lives {
+                    books.insert(place.1.clone())
+                } else {
+                    books.remove(&place.1)
+                };
+            }
+            let row = Row { change: self.changes, alive: lives, poison };
+            if let Some(before) = self.rows.insert(place.clone(), row) {
+                self.before.insert(place, before);
             }
         }
         if transaction.rolls_back {
@@ -222,12 +196,48 @@ impl Application {
         for Planned { mut event, delay_ms } in transaction.events {
             if event.kind == Kind::Row {
                 let place = (event.entity.clone(), event.key.clone());
-                self.told.insert(event.id, self.rows.get(&place).map_or(0, |row| row.change));
+                let change = self.rows.get(&place).map_or(0, |row| row.change);
+                self.told.insert((transaction.store, event.id), change);
             }
             event.created_ms = store_ms;
             store.insert(event, delay_ms.map(|delay| store_ms + i64::try_from(delay).unwrap_or(0)));
         }
     }
+}
+
+/// An event as an insert without any options writes it.
+fn blank(store: &mut ModelStore, kind: Kind, entity: &Name, key: &Key) -> Event {
+    Event {
+        id: store.take_id(),
+        format: 1,
+        kind,
+        tenant: "".into(),
+        entity: entity.clone(),
+        key: key.clone(),
+        priority: honeyflow_event::PRIORITY_DEFAULT,
+        workflow: None,
+        created_ms: 0,
+        dedupe: None,
+        traceparent: None,
+        root: None,
+        payload: None,
+    }
+}
+
+/// One step of one of the entity's workflows, to fail.
+fn poison(random: &mut Random, shapes: &Shapes, entity: &str) -> Option<Poison> {
+    let of_entity = |workflow: &usize| *shapes.workflows[*workflow].entity == *entity;
+    let workflows: Vec<usize> = (0..shapes.workflows.len()).filter(of_entity).collect();
+    if workflows.is_empty() {
+        return None;
+    }
+    let workflow = *random.pick(&workflows);
+    let graph = &shapes.workflows[workflow].graph;
+    let executed = |step: &StepId| !matches!(graph[*step].role, Role::Sleep | Role::Emit | Role::Wait);
+    let steps: Vec<StepId> = graph.ids().filter(executed).collect();
+    let step = *random.pick(&steps);
+    let kills = graph[step].role != Role::Load && random.one_in(3);
+    Some(Poison { workflow, step, kills })
 }
 
 /// A message's change number and poison, from its payload.

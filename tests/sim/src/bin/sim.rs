@@ -1,21 +1,49 @@
-//! `sim [--seeds N] [--start S] [--seed X [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1 if one of them fails.
+//! `sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1 if one
+//! of them fails. What fails is cut down first, so that what is shown is small.
 
 use std::{process::ExitCode, time::Instant};
 
-use honeyflow_sim::campaign::{describe, play};
+use honeyflow_sim::{
+    campaign::{describe, play, play_with},
+    minimise,
+    options::Options,
+    world,
+};
+
+const USAGE: &str = "usage: sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug NAME]";
+/// So many failing seeds are cut down; the others are shown as they are.
+const CUT_DOWN_MAX: usize = 3;
 
 struct Asked {
     start: u64,
     seeds: u64,
     bug: Option<String>,
     watch: Option<String>,
+    /// Options that are not as the seed drew them.
+    set: Vec<(String, u64)>,
+}
+
+impl Asked {
+    fn options(&self, seed: u64) -> Result<Options, String> {
+        let mut options = Options::draw(seed);
+        self.set.iter().try_for_each(|(name, value)| options.set(name, *value))?;
+        Ok(options)
+    }
 }
 
 fn main() -> ExitCode {
     let asked = match read(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(message) => {
-            eprintln!("sim: {message}\nusage: sim [--seeds N] [--start S] [--seed X [--watch KEY]] [--bug NAME]");
+            eprintln!("sim: {message}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let options = match asked.options(asked.start) {
+        Ok(options) => options,
+        Err(message) => {
+            let names: Vec<&str> = Options::draw(1).knobs().iter().map(|(name, ..)| *name).collect();
+            eprintln!("sim: {message}; options are {}", names.join(", "));
             return ExitCode::from(2);
         }
     };
@@ -23,19 +51,30 @@ fn main() -> ExitCode {
         return with_bug(bug, &asked);
     }
     if asked.watch.is_some() {
-        let outcome = honeyflow_sim::world::run_watching(asked.start, asked.watch);
+        let outcome = world::run_watching(&options, asked.watch);
         println!("{}", describe(&outcome));
         return if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) };
     }
     let began = Instant::now();
     let step = (asked.seeds / 20).max(1);
-    let report = play(asked.start, asked.seeds, 25, |done| {
+    let shown = |done: u64| {
         if done.is_multiple_of(step) {
             eprintln!("{done} of {} seeds", asked.seeds);
         }
-    });
-    for outcome in &report.failed {
-        println!("{}", describe(outcome));
+    };
+    let report = match asked.set.is_empty() {
+        true => play(asked.start, asked.seeds, 25, shown),
+        false => play_with(asked.start, asked.seeds, 25, shown, |seed| {
+            world::run_with(&asked.options(seed).unwrap_or_else(|_| options.clone()))
+        }),
+    };
+    for (number, outcome) in report.failed.iter().enumerate() {
+        if number < CUT_DOWN_MAX && !outcome.breaches.is_empty() {
+            eprintln!("seed {} is cut down …", outcome.options.seed);
+            println!("{}", describe(&minimise::smallest(outcome, world::run_with)));
+        } else {
+            println!("{}", describe(outcome));
+        }
     }
     let took = began.elapsed();
     println!("{report}; {:.1} seeds/s", report.seeds as f64 / took.as_secs_f64().max(0.001));
@@ -43,7 +82,7 @@ fn main() -> ExitCode {
 }
 
 fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { start: 1, seeds: 1000, bug: None, watch: None };
+    let mut asked = Asked { start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
@@ -51,6 +90,11 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             "--seeds" => asked.seeds = number(value()?)?,
             "--start" => asked.start = number(value()?)?,
             "--seed" => (asked.start, asked.seeds) = (number(value()?)?, 1),
+            "--set" => {
+                let text = value()?;
+                let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not OPTION=N"))?;
+                asked.set.push((name.to_owned(), number(value.to_owned())?));
+            }
             "--watch" => asked.watch = Some(value()?),
             "--bug" => asked.bug = Some(value()?),
             other => return Err(format!("unknown option `{other}`")),
@@ -65,10 +109,15 @@ fn with_bug(bug: &str, asked: &Asked) -> ExitCode {
     let bug: &'static str = Box::leak(bug.to_owned().into_boxed_str());
     honeyflow_sim::campaign::plant(Some(bug));
     for seed in asked.start..asked.start + asked.seeds {
-        let outcome = honeyflow_sim::run(seed);
+        let Ok(options) = asked.options(seed) else { return ExitCode::from(2) };
+        let outcome = world::run_with(&options);
         if !outcome.breaches.is_empty() {
             let first = &outcome.breaches[0];
             println!("{bug} is found by seed {seed}: {first} ({} breaches)", outcome.breaches.len());
+            let smallest = minimise::smallest(&outcome, world::run_with);
+            let command = honeyflow_sim::campaign::command(&smallest.options);
+            let (_, arguments) = command.split_once(" --seed").unwrap_or_default();
+            println!("cut down to: cargo run -p honeyflow-sim -F planted --bin sim -- --bug '{bug}' --seed{arguments}");
             return ExitCode::SUCCESS;
         }
     }

@@ -1,0 +1,238 @@
+//! The nodes: members and cores hear something, and what they want done is sent on its way.
+
+use honeyflow_engine::{
+    core::{Effect, Input, plan::SourceId},
+    shell::evaluate,
+};
+use honeyflow_hive::member;
+use honeyflow_invariant::{Breach, exclusion::Held};
+use honeyflow_store::Request;
+
+use super::{
+    World,
+    database::{Asked, Ends},
+    queue::Happening,
+};
+use crate::{
+    fault::{AGAIN, Fault},
+    node::{Incarnation, Life},
+    options::{MILLI, SECOND},
+};
+
+/// Every so many inputs of a core it is asked where its runs are.
+const LOOK_EVERY: u64 = 64;
+
+impl World {
+    pub(super) fn start(&mut self, node: usize) {
+        let runs = |one: &Incarnation| one.node == node && one.life == Life::Running && one.cut_off_until <= self.now;
+        if self.incarnations.iter().any(runs) {
+            return;
+        }
+        let number = self.incarnations.len() as u64 + 1;
+        let plan = self.shapes.plan.clone();
+        self.incarnations.push(Incarnation::new(&self.options, plan, node, number, self.now));
+        let who = self.incarnations.len() - 1;
+        for _ in 0..self.options.workers {
+            self.new_worker(who);
+        }
+        for source in 0..self.options.sources() {
+            let lease = self.shapes.plan.sources[usize::from(source)].lease.clone();
+            self.member_hears(who, source, member::Input::Want(lease));
+        }
+        if self.options.plan.holds > 0 {
+            self.after(SECOND, Happening::Looks { who });
+        }
+    }
+
+    pub(super) fn dies(&mut self, who: usize) {
+        let incarnation = &mut self.incarnations[who];
+        if incarnation.is_alive() {
+            incarnation.life = Life::Dead;
+            let missed = incarnation.pauses_before_write.take();
+            self.stats.stale_answers += incarnation.core.status().stale_answers;
+            self.history.gone(incarnation.number, &self.shapes);
+            if missed.is_some() {
+                self.after(AGAIN, Happening::Strikes(Fault::Pause));
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, who: usize) {
+        let incarnation = &mut self.incarnations[who];
+        if !incarnation.is_alive() || incarnation.tick_at > self.now {
+            return;
+        }
+        incarnation.tick_at = u64::MAX;
+        if incarnation.paused_until > self.now {
+            let wait = incarnation.paused_until - self.now;
+            incarnation.tick_at = incarnation.paused_until;
+            self.after(wait, Happening::Tick { who });
+            return;
+        }
+        for source in 0..self.options.sources() {
+            if self.incarnations[who].is_alive() {
+                self.member_hears(who, source, member::Input::Tick);
+            }
+        }
+        if self.incarnations[who].is_alive() {
+            self.core_hears(who, Input::Tick);
+        }
+    }
+
+    fn rearm(&mut self, who: usize) {
+        let incarnation = &mut self.incarnations[who];
+        if !incarnation.is_alive() {
+            return;
+        }
+        let at = incarnation.wake_at().max(self.now + 1);
+        if at < incarnation.tick_at {
+            incarnation.tick_at = at;
+            self.after(at - self.now, Happening::Tick { who });
+        }
+    }
+
+    pub(super) fn member_hears(&mut self, who: usize, source: SourceId, input: member::Input) {
+        let now = self.incarnations[who].local(self.now);
+        let mut effects = std::mem::take(&mut self.member_effects);
+        self.incarnations[who].members[usize::from(source)].step(input, now, &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                member::Effect::Call { call, request } => {
+                    let (there, back, ends) = self.travel();
+                    let happening = Happening::HiveArrives { who, source, call, sent_at: now, request, ends, back };
+                    self.after(there, happening);
+                }
+                member::Effect::Granted(term) => {
+                    let (lease, epoch) = (term.lease().to_string(), term.epoch());
+                    self.note(epoch.0);
+                    let holder = self.incarnations[who].number;
+                    self.history.held.push(Held { lease, epoch, holder });
+                    self.incarnations[who].leases += 1;
+                    self.core_hears(who, Input::Granted(term));
+                }
+                member::Effect::Lost { lease, .. } => {
+                    let incarnation = &mut self.incarnations[who];
+                    incarnation.leases = incarnation.leases.saturating_sub(1);
+                    if incarnation.leases == 0 && incarnation.pauses_before_write.take().is_some() {
+                        self.after(AGAIN, Happening::Strikes(Fault::Pause));
+                    }
+                    self.core_hears(who, Input::Lost { lease });
+                }
+                member::Effect::Trust(until) => self.core_hears(who, Input::Trust { source, until }),
+                member::Effect::Left if self.incarnations[who].left + 1 < self.incarnations[who].members.len() => {
+                    self.incarnations[who].left += 1;
+                }
+                member::Effect::Refused(_) | member::Effect::Buried | member::Effect::Left => {
+                    self.dies(who);
+                    let node = self.incarnations[who].node;
+                    let wait = self.random.between(50 * MILLI, SECOND);
+                    self.after(wait, Happening::Restarts { node });
+                }
+            }
+        }
+        self.member_effects = effects;
+        self.rearm(who);
+    }
+
+    pub(super) fn core_hears(&mut self, who: usize, input: Input) {
+        let now = self.incarnations[who].local(self.now);
+        if let Input::Pause { workflow, paused } = &input {
+            self.incarnations[who].hold(workflow, *paused);
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        let incarnation = &mut self.incarnations[who];
+        incarnation.core.advance(input, now, &mut effects);
+        incarnation.core.take_facts(&mut self.facts);
+        incarnation.heard += 1;
+        if incarnation.heard.is_multiple_of(LOOK_EVERY) {
+            self.history.look(&incarnation.core, incarnation.number);
+        }
+        let (runs, rows) = incarnation.core.in_memory();
+        self.history.most_runs = self.history.most_runs.max(runs);
+        self.history.most_rows = self.history.most_rows.max(rows);
+        let holder = incarnation.number;
+        for fact in self.facts.drain(..) {
+            if let Some(key) = self.watched.as_deref()
+                && self.history.key_of(holder, &fact) == Some(key)
+            {
+                eprintln!("{:>12} {key}: incarnation {who} {fact:?}", self.now);
+            }
+            self.history.note(holder, &fact, &self.shapes);
+        }
+        for effect in effects.drain(..) {
+            self.carry_out(who, effect);
+        }
+        self.effects = effects;
+        self.rearm(who);
+    }
+
+    /// Asks every core where its runs are.
+    pub(super) fn look_everywhere(&mut self) {
+        for incarnation in self.incarnations.iter().filter(|one| one.is_alive()) {
+            self.history.look(&incarnation.core, incarnation.number);
+            self.stats.stale_answers += incarnation.core.status().stale_answers;
+        }
+    }
+
+    fn carry_out(&mut self, who: usize, effect: Effect) {
+        let (asked, request) = match effect {
+            Effect::Recover { source, recovery } => (Asked::Recover(source, recovery), Request::Recover),
+            Effect::Poll { source, poll, request } => (Asked::Poll(source, poll), Request::Poll(request)),
+            Effect::Write { source, write, request } => (Asked::Write(source, write), Request::Write(request)),
+            Effect::Give { worker, batch, work, .. } => {
+                let workflow = super::workers::workflow_of(&work);
+                if self.incarnations[who].holds(&workflow) {
+                    let what = format!("{workflow} is paused, and a batch of it was given out");
+                    self.history.breaches.push(Breach::new("WF-52", what));
+                }
+                return self.give(who, worker, batch, work);
+            }
+            Effect::Mint { source, lease, floor } => {
+                return self.tell(who, source, member::Input::Mint { lease, floor });
+            }
+            Effect::Drained => {
+                return (0..self.options.sources()).for_each(|source| self.tell(who, source, member::Input::Leave));
+            }
+            Effect::Judge { judge, items, .. } => {
+                let input = Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() };
+                let wait = 1 + self.random.below(self.options.steps.latency_us);
+                return self.after(wait, Happening::Hears { who, input });
+            }
+            Effect::Cancel { .. } | Effect::Left { .. } | Effect::Alarm { .. } => return,
+        };
+        let (mut there, back, mut ends) = self.travel();
+        if let (Asked::Write(..), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {
+            self.incarnations[who].pauses_before_write = None;
+            if self.has_peer(who) {
+                self.incarnations[who].paused_until = self.now + pause;
+                there += pause;
+                ends = Ends::Well;
+                let since = self.history.held.len();
+                self.after(pause, Happening::Wakes { who, since });
+            } else {
+                self.after(AGAIN, Happening::Strikes(Fault::Pause));
+            }
+        }
+        self.after(there, Happening::StoreArrives { who, asked, request, ends, back });
+    }
+
+    /// The member has a thread of its own: it hears a moment later.
+    fn tell(&mut self, who: usize, source: SourceId, input: member::Input) {
+        self.after(1, Happening::Tells { who, source, input });
+    }
+
+    /// Pauses that people have asked for are told to the core, again and again.
+    pub(super) fn looks(&mut self, who: usize) {
+        if !self.incarnations[who].is_alive() {
+            return;
+        }
+        self.after(SECOND, Happening::Looks { who });
+        if self.deferred(who).is_some() || self.incarnations[who].cut_off_until > self.now {
+            return;
+        }
+        for workflow in self.shapes.plan.clone().workflows.iter().map(|workflow| workflow.name.clone()) {
+            let paused = self.stores.iter().flat_map(|store| &store.paused).any(|pause| *pause.name == *workflow);
+            self.core_hears(who, Input::Pause { workflow, paused });
+        }
+    }
+}

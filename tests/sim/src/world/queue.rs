@@ -1,0 +1,195 @@
+//! Time: one queue of things that will happen, in the order of time and then of their making.
+
+use std::collections::BTreeMap;
+
+use honeyflow_engine::core::{BatchId, Input, WorkerId, input::Work, plan::SourceId};
+use honeyflow_hive::{contract, member};
+use honeyflow_runtime::{Failure, Moment};
+use honeyflow_store::Request;
+
+use super::{World, database::Asked, database::Ends, workers::Answer};
+use crate::{fault::Fault, workload::Transaction};
+
+pub(super) enum Happening {
+    Tick {
+        who: usize,
+    },
+    /// A request arrives at the database; the answer travels back for `back`.
+    HiveArrives {
+        who: usize,
+        source: SourceId,
+        call: u64,
+        sent_at: Moment,
+        request: contract::Request,
+        ends: Ends,
+        back: u64,
+    },
+    HiveAnswers {
+        who: usize,
+        source: SourceId,
+        call: u64,
+        sent_at: Moment,
+        result: Result<contract::Reply, Failure>,
+    },
+    StoreArrives {
+        who: usize,
+        asked: Asked,
+        request: Request,
+        ends: Ends,
+        back: u64,
+    },
+    Hears {
+        who: usize,
+        input: Input,
+    },
+    /// The core tells the member.
+    Tells {
+        who: usize,
+        source: SourceId,
+        input: member::Input,
+    },
+    Works {
+        who: usize,
+        worker: WorkerId,
+        batch: BatchId,
+        work: Work,
+        answer: Answer,
+    },
+    NewWorker {
+        who: usize,
+    },
+    Begins,
+    Commits(Transaction),
+    Strikes(Fault),
+    Restarts {
+        node: usize,
+    },
+    Migrated,
+    /// A broken step works again, if it still is the broken one.
+    Mended,
+    /// Pauses that people have asked for are looked at.
+    Looks {
+        who: usize,
+    },
+    /// A paused workflow goes on.
+    Resumes {
+        workflow: usize,
+    },
+    Kills {
+        who: usize,
+    },
+    /// A pause is over; `since` is how many grants there were before.
+    Wakes {
+        who: usize,
+        since: usize,
+    },
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: BTreeMap<(u64, u64), Happening>,
+    number: u64,
+}
+
+impl World {
+    pub(super) fn after(&mut self, wait: u64, happening: Happening) {
+        self.queue.number += 1;
+        self.queue.waiting.insert((self.now + wait, self.queue.number), happening);
+    }
+
+    pub(super) fn until(&mut self, end: u64) {
+        while let Some(entry) = self.queue.waiting.first_entry() {
+            if entry.key().0 > end {
+                break;
+            }
+            let ((at, number), happening) = entry.remove_entry();
+            self.now = self.now.max(at);
+            self.stats.happenings += 1;
+            for store in &mut self.stores {
+                store.journal.at = self.stats.happenings;
+            }
+            self.note(at ^ number.rotate_left(20) ^ (kind(&happening) << 56));
+            self.happen(happening);
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Into the hash of the history.
+    pub(super) fn note(&mut self, value: u64) {
+        self.trace = (self.trace.rotate_left(5) ^ value).wrapping_mul(0x517C_C1B7_2722_0A95);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Tick { who } => self.tick(who),
+            Happening::HiveArrives { who, source, call, sent_at, request, ends, back } => {
+                let result = self.at_hive(who, source, request, ends);
+                self.after(back, Happening::HiveAnswers { who, source, call, sent_at, result });
+            }
+            Happening::HiveAnswers { who, source, call, sent_at, result } => {
+                if let Some(wait) = self.deferred(who) {
+                    self.after(wait, Happening::HiveAnswers { who, source, call, sent_at, result });
+                } else if self.incarnations[who].is_alive() {
+                    self.member_hears(who, source, member::Input::Answer { call, sent_at, result });
+                }
+            }
+            Happening::StoreArrives { who, asked, request, ends, back } => {
+                self.store_arrives(who, asked, request, ends, back);
+            }
+            Happening::Hears { who, input } => {
+                if let Some(wait) = self.deferred(who) {
+                    self.after(wait, Happening::Hears { who, input });
+                } else if self.incarnations[who].is_alive() {
+                    self.core_hears(who, input);
+                }
+            }
+            Happening::Tells { who, source, input } => {
+                if let Some(wait) = self.deferred(who) {
+                    self.after(wait, Happening::Tells { who, source, input });
+                } else if self.incarnations[who].is_alive() {
+                    self.member_hears(who, source, input);
+                }
+            }
+            Happening::Works { who, worker, batch, work, answer } => self.works(who, worker, batch, work, answer),
+            Happening::NewWorker { who } => self.new_worker(who),
+            Happening::Begins => self.begins(),
+            Happening::Commits(transaction) => self.commits(transaction),
+            Happening::Strikes(fault) => self.strikes(fault),
+            Happening::Restarts { node } => self.start(node),
+            Happening::Migrated => self.migrated(),
+            Happening::Mended => self.mended(),
+            Happening::Looks { who } => self.looks(who),
+            Happening::Resumes { workflow } => self.resumes(workflow),
+            Happening::Kills { who } => self.dies(who),
+            Happening::Wakes { who, since } => self.wakes(who, since),
+        }
+    }
+
+    /// How long a paused node hears nothing.
+    pub(super) fn deferred(&self, who: usize) -> Option<u64> {
+        self.incarnations[who].paused_until.checked_sub(self.now).filter(|wait| *wait > 0)
+    }
+}
+
+fn kind(happening: &Happening) -> u64 {
+    match happening {
+        Happening::Tick { .. } => 1,
+        Happening::HiveArrives { .. } => 2,
+        Happening::HiveAnswers { .. } => 3,
+        Happening::StoreArrives { .. } => 4,
+        Happening::Hears { .. } => 5,
+        Happening::Works { .. } => 6,
+        Happening::NewWorker { .. } => 7,
+        Happening::Begins => 8,
+        Happening::Commits(_) => 9,
+        Happening::Strikes(_) => 10,
+        Happening::Restarts { .. } => 11,
+        Happening::Migrated => 12,
+        Happening::Kills { .. } => 13,
+        Happening::Tells { .. } => 14,
+        Happening::Wakes { .. } => 15,
+        Happening::Mended => 16,
+        Happening::Looks { .. } => 17,
+        Happening::Resumes { .. } => 18,
+    }
+}

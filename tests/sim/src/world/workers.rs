@@ -1,0 +1,152 @@
+//! Workers: what they are given happens a little later; they answer late, twice, in part or never, and some batches are
+//! their end.
+
+use honeyflow_engine::{
+    core::{BatchId, Input, WorkerId, input::Work},
+    shell::evaluate,
+};
+use honeyflow_event::Name;
+use honeyflow_step::Outcome;
+
+use super::{World, queue::Happening};
+use crate::{
+    node::Worker,
+    options::{MILLI, SECOND},
+    steps::{Executed, Surroundings},
+};
+
+/// How a batch is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    after: u64,
+    twice: bool,
+    partial: bool,
+    never: bool,
+}
+
+pub(super) fn workflow_of(work: &Work) -> Name {
+    match work {
+        Work::Execute { batch, .. } => batch.workflow.clone(),
+        Work::Evaluate { graph, .. } => graph.name.clone(),
+    }
+}
+
+impl World {
+    pub(super) fn give(&mut self, who: usize, worker: WorkerId, batch: BatchId, work: Work) {
+        let faults = self.options.steps.clone();
+        let r = &mut self.random;
+        let mut begin = 1 + r.below(faults.latency_us);
+        let mut answer = Answer { after: 1 + r.below(faults.latency_us), twice: false, partial: false, never: false };
+        if !self.healed {
+            answer.twice = r.per_mille(faults.twice);
+            answer.partial = r.per_mille(faults.partial);
+            if r.per_mille(faults.slow) {
+                begin += r.below(SECOND);
+            }
+            if r.per_mille(faults.late) {
+                answer.after += r.between(SECOND, 12 * SECOND);
+            }
+            if let Some(worker) = self.incarnations[who].workers.get_mut(&worker) {
+                answer.never = std::mem::take(&mut worker.hangs);
+            }
+        }
+        self.after(begin, Happening::Works { who, worker, batch, work, answer });
+    }
+
+    pub(super) fn works(&mut self, who: usize, worker: WorkerId, batch: BatchId, work: Work, answer: Answer) {
+        if let Some(wait) = self.deferred(who) {
+            self.after(wait, Happening::Works { who, worker, batch, work, answer });
+            return;
+        }
+        // of a dead worker or node, half of what it had begun still arrives at its target
+        let alive = self.incarnations[who].is_alive() && self.incarnations[who].workers.contains_key(&worker);
+        if !alive && batch.is_multiple_of(2) {
+            return;
+        }
+        let input = match work {
+            Work::Evaluate { graph, step, items } => {
+                Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) }
+            }
+            Work::Execute { workflow, step, batch: work } => {
+                let mut surroundings = Surroundings {
+                    options: &self.options,
+                    shapes: &self.shapes,
+                    application: &self.application,
+                    sinks: &mut self.sinks,
+                    loads: &mut self.loads,
+                    random: &mut self.random,
+                    stores: &self.stores,
+                    effects: &mut self.history.effects,
+                    begun: &mut self.history.begun,
+                    broken: self.broken.map(|(broken, _)| broken),
+                    fatals: &mut self.stats.fatals,
+                    faulty: !self.healed,
+                    now: (self.now, self.stats.happenings),
+                };
+                let executed = surroundings.execute(workflow, step, &work);
+                for item in &work.items {
+                    let (step, size) = (&work.step, work.items.len());
+                    self.watch(&item.key, || {
+                        format!("incarnation {who} batch {batch}/{size} executes {step}: {item:?}")
+                    });
+                }
+                match executed {
+                    Executed::Outcomes(outcomes) => Input::Outcomes { batch, outcomes },
+                    Executed::Died if alive => return self.worker_dies_of(who, worker, batch),
+                    Executed::Died => return,
+                }
+            }
+        };
+        if !alive || answer.never {
+            return;
+        }
+        self.answer(who, input, answer);
+    }
+
+    fn answer(&mut self, who: usize, mut input: Input, answer: Answer) {
+        if let (Input::Outcomes { outcomes, .. }, true) = (&mut input, answer.partial) {
+            // a lone item that is not answered for is a bad answer, and charged: only larger batches are cut
+            if outcomes.len() > 1 {
+                outcomes.pop();
+            }
+        }
+        if let (Input::Outcomes { batch, outcomes }, true) = (&input, answer.twice) {
+            let again = Input::Outcomes { batch: *batch, outcomes: reordered(outcomes) };
+            self.after(answer.after + 5 * MILLI, Happening::Hears { who, input: again });
+        }
+        self.after(answer.after, Happening::Hears { who, input });
+    }
+
+    fn worker_dies_of(&mut self, who: usize, worker: WorkerId, batch: BatchId) {
+        if batch.is_multiple_of(2) {
+            self.after(MILLI, Happening::Hears { who, input: Input::Unanswered { batch } });
+        } else {
+            self.worker_dies(who, worker);
+        }
+    }
+
+    pub(super) fn worker_dies(&mut self, who: usize, worker: WorkerId) {
+        if self.incarnations[who].workers.remove(&worker).is_some() {
+            self.after(MILLI, Happening::Hears { who, input: Input::WorkerLost { worker } });
+            self.after(100 * MILLI, Happening::NewWorker { who });
+        }
+    }
+
+    pub(super) fn new_worker(&mut self, who: usize) {
+        let incarnation = &mut self.incarnations[who];
+        if !incarnation.is_alive() {
+            return;
+        }
+        incarnation.next_worker += 1;
+        let worker = incarnation.next_worker;
+        incarnation.workers.insert(worker, Worker::default());
+        let kinds = u16::try_from(self.shapes.plan.kinds.len()).unwrap_or(1);
+        let room = (0..kinds).map(|kind| (kind, self.options.room)).collect();
+        self.after(0, Happening::Hears { who, input: Input::Hello { worker, room } });
+    }
+}
+
+/// The second answer of a worker that answers twice says something else.
+fn reordered(outcomes: &[Outcome]) -> Vec<Outcome> {
+    outcomes.iter().rev().cloned().collect()
+}
