@@ -9,6 +9,7 @@ pub mod capture;
 pub mod catalogue;
 pub mod keys;
 pub mod poll;
+pub mod signal;
 pub mod statement;
 pub mod write;
 
@@ -20,6 +21,7 @@ pub use admin::{Admin, AdminReply};
 pub use capture::{CaptureTable, Columns};
 pub use catalogue::Catalogue;
 pub use poll::{Poll, Polled};
+pub use signal::{Signal, Wanted};
 pub use statement::{KeyColumn, KeyType, Load, Loaded, Statement};
 pub use write::{NewEvent, Op, Recovered, Settled, Write};
 
@@ -35,6 +37,8 @@ pub enum Request {
     Append { events: Vec<NewEvent>, idempotency: Option<Idempotency> },
     /// What a new owner needs to go on where the last one stopped.
     Recover,
+    /// Events that somebody may have waited for, as [`Op::Signal`] has kept them: a list for each that is wanted.
+    Signals(Vec<Wanted>),
     /// What people ask and say.
     Admin(Admin),
 }
@@ -62,6 +66,8 @@ pub enum Reply {
     /// The idempotency key was used with another body.
     Conflict,
     Recovered(Recovered),
+    /// One list for each that was wanted, oldest first.
+    Signals(Vec<Vec<Signal>>),
     Admin(AdminReply),
 }
 

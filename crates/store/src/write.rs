@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Document, EventId, Key, Kind, Name, Priority, Stamp};
+use honeyflow_event::{Document, Event, EventId, Key, Kind, Name, Priority, Stamp, Target};
 use honeyflow_hive::Fence;
 use honeyflow_runtime::Failure;
 
@@ -37,6 +37,8 @@ pub enum Op {
     ParkRow { event: EventId, failure: Failure },
     /// A step's output that a repeat must not compute again; its emitted events are stored with it, once.
     Checkpoint(Box<Checkpoint>),
+    /// The event is kept under the name and key it leads to, for those who will wait for it within that time; once.
+    Signal { event: Arc<Event>, target: Target, keep: Duration },
     /// The row is replaced by these, if it is still there.
     Replace { event: EventId, by: Vec<NewEvent> },
     /// One page of a fan-out: stores rows for the containers found and moves the `fan-out` row on, if it is still there.

@@ -10,6 +10,7 @@ mod journal;
 mod parked;
 mod poll;
 mod settle;
+mod signal;
 
 use std::{any::Any, sync::Arc, time::Duration};
 
@@ -30,6 +31,7 @@ pub use journal::*;
 pub use parked::*;
 pub use poll::*;
 pub use settle::*;
+pub use signal::*;
 
 /// A store that nobody else uses, and its hive.
 pub struct Harness {
@@ -299,6 +301,9 @@ macro_rules! store_suite {
             wf_80_checkpoints_are_recovered_with_what_they_cover
             wf_33_emitted_events_are_stored_once
             wf_80_a_wait_is_followed_by_its_end
+            wf_35_a_signal_is_found_by_name_and_key_until_it_runs_out
+            wf_35_a_signal_is_kept_once
+            wf_35_a_stale_owner_keeps_no_signal
             a_replaced_row_is_replaced_once
             ob_29_a_fan_out_goes_page_by_page
             ob_29_a_fan_out_waits_while_too_many_are_pending

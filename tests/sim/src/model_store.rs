@@ -16,7 +16,7 @@ use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_invariant::{fence::Accepted, loss::Fate};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled,
+    NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Signal, Wanted,
     poll::{Oversized, Sweep},
     write::{Charged, Checkpoint, Checkpointed, FanOut, Parked, Pause},
 };
@@ -59,6 +59,8 @@ pub struct ModelStore {
     /// Marks of messages that are done.
     dedupe: BTreeSet<(Name, Arc<str>, Arc<str>)>,
     pub paused: Vec<Pause>,
+    /// Kept when, until when; numbered from 1.
+    signals: Vec<(i64, i64, Arc<Event>)>,
     pub schema_version: i64,
     pub journal: Journal,
 }
@@ -140,6 +142,9 @@ impl ModelStore {
                 Ok(Reply::Appended { ids, repeated: false })
             }
             Request::Recover => Ok(Reply::Recovered(self.recover(now_us))),
+            Request::Signals(wanted) => {
+                Ok(Reply::Signals(wanted.iter().map(|wanted| self.signals(now_us, wanted)).collect()))
+            }
             Request::Load(_) | Request::Admin(_) => {
                 Err(Failure::reject("not-modelled", "scripted steps read the model's rows themselves"))
             }
@@ -201,6 +206,18 @@ impl ModelStore {
                 }
             }
             Op::Checkpoint(checkpoint) => self.checkpoint(now_us, *checkpoint),
+            Op::Signal { event, target, keep } => {
+                let now = Self::clock_ms(now_us);
+                let until = now + i64::try_from(keep.as_millis()).unwrap_or(0);
+                let event = Event { entity: target.entity, key: target.key, ..(*event).clone() };
+                if !self
+                    .signals
+                    .iter()
+                    .any(|(_, _, kept)| (kept.id, &kept.entity, &kept.key) == (event.id, &event.entity, &event.key))
+                {
+                    self.signals.push((now, until, Arc::new(event)));
+                }
+            }
             Op::Replace { event, by } => {
                 if self.remove(event, Fate::Replaced).is_some() {
                     for new in by {
@@ -299,6 +316,20 @@ impl ModelStore {
             self.append(now_us, new.clone());
         }
         self.checkpoints.insert(of, Checkpoint { emit: Vec::new(), ..checkpoint });
+    }
+
+    fn signals(&self, now_us: u64, wanted: &Wanted) -> Vec<Signal> {
+        let now = Self::clock_ms(now_us);
+        let numbered = (1..).zip(&self.signals).filter(|(id, (kept, until, event))| {
+            *id > wanted.after
+                && *kept >= wanted.since_ms
+                && *until > now
+                && event.tenant == wanted.tenant
+                && event.entity == wanted.name
+                && wanted.key.as_ref().is_none_or(|key| event.key == *key)
+        });
+        let found = numbered.map(|(id, (_, _, event))| Signal { id, event: event.clone() });
+        found.take(wanted.limit as usize).collect()
     }
 
     /// Checkpoints of a key: step and the rows they cover.

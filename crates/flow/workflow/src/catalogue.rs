@@ -28,6 +28,8 @@ pub enum SettingValue {
     /// A whole number, not negative.
     Number,
     Boolean,
+    /// One of these.
+    Word(&'static [&'static str]),
     List,
     Table,
     /// `env:NAME` or `file:path`, never the secret itself.

@@ -62,6 +62,11 @@ pub struct Variables {
     pub index: Option<u32>,
 }
 
+/// `$run`.
+pub fn run_value(workflow: &str, version: u32, tenant: &str, entity: &str, key: &str) -> Value {
+    serde_json::json!({ "workflow": workflow, "version": version, "tenant": tenant, "entity": entity, "key": key })
+}
+
 /// Why a source is not an expression, and where: line and column count from 1, columns in characters.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]

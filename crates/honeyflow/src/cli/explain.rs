@@ -14,7 +14,7 @@ use honeyflow_store::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Done, Fault, block_on, no_such, open, output::age, unexpected};
+use super::{Context, Done, Fault, ask, block_on, no_such, open, output::age, unexpected};
 use crate::{
     config::{Config, EntityConfig},
     escape,
@@ -39,6 +39,8 @@ struct Story {
     parked: Vec<ParkedRow>,
     paused: Vec<honeyflow_store::write::Pause>,
     held: Vec<(String, Option<Stat>)>,
+    /// As the node that runs here tells it; empty if none does.
+    open: Vec<Value>,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
@@ -46,7 +48,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let names = || config.entities.iter().map(|entity| &*entity.name);
     let entity = config.entity(&arguments.entity).ok_or_else(|| no_such("entity", &arguments.entity, names()))?;
     let key: Key = arguments.key.as_str().into();
-    let story = block_on(tell(&config, entity, &key))??;
+    let mut story = block_on(tell(&config, entity, &key))??;
+    story.open = open_runs(&config, entity, &key);
     if context.output.is_json() {
         context.output.object(&as_json(entity, &key, &story))?;
     } else {
@@ -94,7 +97,15 @@ async fn tell(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story
         };
         held.push((sink.name.to_string(), stat));
     }
-    Ok(Story { row, events, failures, parked, paused, held })
+    Ok(Story { row, events, failures, parked, paused, held, open: Vec::new() })
+}
+
+/// What is stored is told whether or not a node answers.
+fn open_runs(config: &Config, entity: &EntityConfig, key: &Key) -> Vec<Value> {
+    let path = format!("/v1/runs?limit=100&key={}", ask::encode(key));
+    let answer = ask::node(config, &path).ok().flatten();
+    let runs = answer.and_then(|mut answer| answer["runs"].as_array_mut().map(std::mem::take));
+    runs.unwrap_or_default().into_iter().filter(|run| run["entity"] == *entity.name).collect()
 }
 
 async fn load(database: &Database, entity: &EntityConfig, key: &Key) -> Result<Option<Arc<Value>>, Failure> {
@@ -147,6 +158,7 @@ fn as_json(entity: &EntityConfig, key: &Key, story: &Story) -> Value {
         "failures": failures.collect::<Vec<_>>(),
         "parked": story.parked,
         "paused": story.paused,
+        "open": story.open,
         "sinks": held.collect::<Vec<_>>(),
     })
 }
@@ -165,6 +177,10 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
         let workflow =
             event.workflow.as_deref().map_or_else(String::new, |workflow| format!(", for workflow {workflow} alone"));
         lines.push(format!("event     {} of priority {}{workflow}", event.id, event.priority));
+    }
+    for run in &story.open {
+        let text = |name: &str| run[name].as_str().unwrap_or_default();
+        lines.push(format!("open      {}, waits for: {}", text("workflow"), text("waits_for")));
     }
     for charged in &story.failures {
         lines.push(format!(

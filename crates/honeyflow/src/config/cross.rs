@@ -7,7 +7,7 @@
 use honeyflow_event::Name;
 use honeyflow_workflow::{Definition, Exclusion, Problem, Severity, problem::nearest};
 
-use super::{EntityConfig, SinkConfig, sinks_of, tree::Node};
+use super::{EntityConfig, SinkConfig, awaited_names, sinks_of, tree::Node};
 
 pub fn check(
     tree: &Node,
@@ -190,7 +190,9 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
         return;
     }
     for name in names(tree, "entity") {
-        if !workflows.iter().any(|workflow| workflow.on.iter().any(|on| &*on.entity == name)) {
+        let begins = |workflow: &Definition| workflow.on.iter().any(|on| &*on.entity == name);
+        let waits = |workflow: &Definition| awaited_names(workflow).any(|awaited| awaited == name);
+        if !workflows.iter().any(|workflow| begins(workflow) || waits(workflow)) {
             let help = format!("[workflow.{name}] with on = [{{ source = \"…\", entity = \"{name}\" }}]");
             problems.push(warning(format!("entity.{name}"), "unused", "no workflow begins with this entity", &help));
         }

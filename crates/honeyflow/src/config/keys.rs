@@ -94,18 +94,19 @@ pub const NODE: &[Key] = &[
 ];
 
 pub const ENGINE: &[Key] = &[
-    default(
-        "max-runs",
-        Shape::Count(1, 1_000_000),
-        "20000",
-        "Runs in memory, in any state. Above it sources are not polled.",
-    ),
+    default("max-runs", Shape::Count(1, 1_000_000), "20000", "Runs in memory. Above it sources are not polled."),
     default("rows-max", Shape::Count(1, 10_000_000), "50000", "Outbox rows known to the node, waiting or in work."),
     default(
         "rows-per-key-max",
         Shape::Count(1, 100_000),
         "256",
         "Rows remembered for one key; with more, the key is passed over until its run ends.",
+    ),
+    default(
+        "waiting-runs-max",
+        Shape::Count(0, 10_000_000),
+        "100000",
+        "Runs that wait for a time or an event take no room of `max-runs`, up to so many.",
     ),
     default("poll-rows", Shape::Count(1, 100_000), "4000", "Rows read by one poll, at most."),
     default("poll-idle", Shape::Duration, "100ms", "Pause between polls of a source that has been quiet for a while."),

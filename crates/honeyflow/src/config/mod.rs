@@ -59,6 +59,7 @@ pub struct EngineConfig {
     pub max_runs: usize,
     pub rows_max: usize,
     pub rows_per_key_max: usize,
+    pub waiting_runs_max: usize,
     pub poll_rows_max: u32,
     pub poll_idle: Duration,
     pub parked_per_minute_max: u32,
@@ -150,6 +151,12 @@ impl Config {
         names.dedup();
         names
     }
+}
+
+/// What its steps wait for.
+pub fn awaited_names(workflow: &Definition) -> impl Iterator<Item = &str> {
+    let waits = workflow.steps.iter().filter(|step| &*step.kind == "event.wait");
+    waits.filter_map(|step| step.settings.get("name").and_then(|name| name.as_str()))
 }
 
 /// The steps of a workflow that write into a sink, with the sink's name.

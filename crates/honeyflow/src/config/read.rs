@@ -154,6 +154,7 @@ fn read_engine(tree: &Node, problems: &mut Vec<Problem>) -> Option<EngineConfig>
         max_runs: number(values.count("max-runs")?),
         rows_max: number(values.count("rows-max")?),
         rows_per_key_max: number(values.count("rows-per-key-max")?),
+        waiting_runs_max: number(values.count("waiting-runs-max")?),
         poll_rows_max: number(values.count("poll-rows")?),
         poll_idle: values.duration("poll-idle")?,
         parked_per_minute_max: number(values.count("parked-per-minute-max")?),

@@ -1,6 +1,6 @@
 //! The reference of the configuration, written from the tables that read it.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use honeyflow_workflow::{Catalogue, SettingValue};
 
@@ -101,8 +101,11 @@ fn workflow(page: &mut String, kinds: &Catalogue) {
     }
 }
 
-fn value(value: SettingValue) -> &'static str {
-    match value {
+fn value(value: SettingValue) -> Cow<'static, str> {
+    Cow::Borrowed(match value {
+        SettingValue::Word(words) => {
+            return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ").into();
+        }
         SettingValue::Text => "text",
         SettingValue::Expression => "expression",
         SettingValue::Duration => "duration",
@@ -112,7 +115,7 @@ fn value(value: SettingValue) -> &'static str {
         SettingValue::Table => "table",
         SettingValue::Secret => "reference to a secret",
         SettingValue::Any => "anything",
-    }
+    })
 }
 
 fn pairs(page: &mut String, keys: &[(&str, &str, &str)]) {

@@ -69,6 +69,7 @@ pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
         runs_max: config.engine.max_runs,
         rows_max: config.engine.rows_max,
         rows_per_key_max: config.engine.rows_per_key_max,
+        waiting_runs_max: config.engine.waiting_runs_max,
         poll_rows_max: config.engine.poll_rows_max,
         poll_idle: config.engine.poll_idle,
         parked_per_minute_max: config.engine.parked_per_minute_max,

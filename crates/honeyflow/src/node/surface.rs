@@ -7,11 +7,12 @@ use std::{
 };
 
 use honeyflow_api::{Limits, SinkView};
+use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_store::Store;
 
 use super::Node;
-use crate::config::Config;
+use crate::config::{Config, awaited_names};
 
 /// Before anything else starts: a port in use is an error of the configuration.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -35,8 +36,13 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
     });
     let mut entities: Vec<_> =
         config.entities.iter().map(|entity| (entity.source.clone(), entity.name.clone())).collect();
-    for on in config.workflows.iter().flat_map(|workflow| &workflow.on) {
-        let named = (on.source.clone(), on.entity.clone());
+    let begins = config.workflows.iter().flat_map(|workflow| &workflow.on).map(|on| (&on.source, on.entity.clone()));
+    let awaited = config.workflows.iter().flat_map(|workflow| {
+        let names = awaited_names(workflow).map(Name::from);
+        names.flat_map(|name| workflow.on.iter().map(move |on| (&on.source, name.clone())))
+    });
+    for (source, name) in begins.chain(awaited) {
+        let named = (source.clone(), name);
         if !entities.contains(&named) {
             entities.push(named);
         }

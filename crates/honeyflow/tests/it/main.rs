@@ -7,3 +7,4 @@ mod init;
 mod rebuild;
 mod source;
 mod usage;
+mod wait;

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use honeyflow_event::{Event, EventId, Key, Kind, Name, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Settled,
+    Settled, Signal, Wanted,
     admin::{ParkedFilter, Task},
     write::{Charged, Checkpoint, Checkpointed, Pause},
 };
@@ -30,6 +30,15 @@ pub(crate) struct Journal {
     pauses: BTreeMap<(String, String), Pause>,
     pub tasks: BTreeMap<(String, String), Task>,
     pub history: Vec<serde_json::Value>,
+    signals: BTreeMap<i64, Kept>,
+    signals_last: i64,
+}
+
+/// An event that somebody may wait for.
+struct Kept {
+    event: Arc<Event>,
+    kept_ms: i64,
+    until_ms: i64,
 }
 
 struct Charge {
@@ -221,6 +230,31 @@ impl Journal {
         if self.history.len() > HISTORY_MAX {
             self.history.drain(..HISTORY_MAX / 10);
         }
+    }
+
+    pub fn put_signal(&mut self, event: Event, kept_ms: i64, until_ms: i64) {
+        self.signals.retain(|_, kept| kept.until_ms > kept_ms);
+        let name = |event: &Event| (event.id, event.tenant.clone(), event.entity.clone(), event.key.clone());
+        if !self.signals.values().any(|kept| name(&kept.event) == name(&event)) {
+            self.signals_last += 1;
+            self.signals.insert(self.signals_last, Kept { event: Arc::new(event), kept_ms, until_ms });
+        }
+    }
+
+    pub fn signals(&self, wanted: &Wanted, now_ms: i64) -> Vec<Signal> {
+        let meets = |kept: &&Kept| {
+            kept.event.tenant == wanted.tenant
+                && kept.event.entity == wanted.name
+                && wanted.key.as_ref().is_none_or(|key| kept.event.key == *key)
+                && kept.kept_ms >= wanted.since_ms
+                && kept.until_ms > now_ms
+        };
+        self.signals
+            .range(wanted.after.saturating_add(1)..)
+            .filter(|(_, kept)| meets(kept))
+            .take(wanted.limit as usize)
+            .map(|(id, kept)| Signal { id: *id, event: Arc::clone(&kept.event) })
+            .collect()
     }
 
     pub fn pause(&mut self, pause: Pause, now_ms: i64) {

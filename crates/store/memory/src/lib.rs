@@ -110,6 +110,10 @@ impl MemoryStore {
                     store_ms: now_ms,
                 }))
             }
+            Request::Signals(wanted) => {
+                let tables = self.tables();
+                Ok(Reply::Signals(wanted.iter().map(|wanted| tables.journal.signals(wanted, now_ms)).collect()))
+            }
             Request::Admin(admin) => admin::answer(&mut self.tables(), admin, now_ms).map(Reply::Admin),
         }
     }

@@ -97,6 +97,10 @@ pub(crate) fn write(tables: &mut Tables, ops: Vec<Op>, pages: Vec<Vec<Key>>, now
                     insert_all(tables, emit, now_ms);
                 }
             }
+            Op::Signal { event, target, keep } => {
+                let event = Event { entity: target.entity, key: target.key, ..(*event).clone() };
+                tables.journal.put_signal(event, now_ms, now_ms.saturating_add(millis(keep)));
+            }
             Op::Replace { event, by } => {
                 if tables.outbox.remove(event).is_some() {
                     insert_all(tables, by, now_ms);

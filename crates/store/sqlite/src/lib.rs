@@ -20,6 +20,7 @@ mod recover;
 mod rewrite;
 mod row;
 pub mod schema;
+mod signal;
 mod tidy;
 mod value;
 mod write;
@@ -162,6 +163,10 @@ impl Store for SqliteStore {
                 Request::Recover => {
                     let recovered = lanes.poller.ask(|poller| recover::recover(poller.connection())).await?;
                     Ok(Reply::Recovered(recovered))
+                }
+                Request::Signals(wanted) => {
+                    let found = lanes.poller.ask(move |poller| signal::find(poller.connection(), &wanted)).await?;
+                    Ok(Reply::Signals(found))
                 }
                 Request::Admin(admin) => lanes.admin(admin).await,
             }

@@ -134,6 +134,6 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-fn kind(name: &str) -> Option<Kind> {
+pub(crate) fn kind(name: &str) -> Option<Kind> {
     [Kind::Row, Kind::Message, Kind::FanOut, Kind::Truncate].into_iter().find(|kind| kind_name(*kind) == name)
 }

@@ -11,7 +11,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::{
     append::{self, DEDUPE_MS},
-    large, outcome, row, schema,
+    large, outcome, row, schema, signal,
 };
 
 /// `pages` are the containers found for each `FanOut`, in the order of the operations.
@@ -58,6 +58,7 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
             Op::Park(parked) => park(connection, parked, now_ms)?,
             Op::ParkRow { event, failure } => large::park_row(connection, *event, failure, now_ms)?,
             Op::Checkpoint(checkpoint) => put_checkpoint(connection, checkpoint, now_ms)?,
+            Op::Signal { event, target, keep } => signal::put(connection, event, target, *keep, now_ms)?,
             Op::Replace { event, by } => {
                 if delete_event(connection, *event)? {
                     append::insert_all(connection, by, now_ms)?;

@@ -79,7 +79,7 @@ fn op_rows(op: &Op) -> usize {
         Op::Park(parked) => 1 + parked.events.len(),
         Op::Checkpoint(checkpoint) => 1 + checkpoint.emit.len(),
         Op::Replace { by, .. } => 1 + by.len(),
-        Op::Charge { .. } | Op::ParkRow { .. } | Op::FanOut(_) | Op::History(_) => 1,
+        Op::Charge { .. } | Op::ParkRow { .. } | Op::Signal { .. } | Op::FanOut(_) | Op::History(_) => 1,
     }
 }
 

@@ -83,6 +83,9 @@ mod store {
         wf_80_checkpoints_are_recovered_with_what_they_cover
         wf_33_emitted_events_are_stored_once
         wf_80_a_wait_is_followed_by_its_end
+        wf_35_a_signal_is_found_by_name_and_key_until_it_runs_out
+        wf_35_a_signal_is_kept_once
+        wf_35_a_stale_owner_keeps_no_signal
         a_replaced_row_is_replaced_once
         append_stores_events_as_they_are
         ob_18_what_is_done_is_not_run_again_under_its_dedupe

@@ -25,6 +25,8 @@ use crate::slots::Slot;
 /// Added to a step's own time-out before its batch is taken back: the worker should notice first.
 const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
+const WAIT_EVALUATION: std::time::Duration = std::time::Duration::from_secs(60);
+
 #[derive(Default)]
 pub(crate) struct Dispatch {
     pub workers: HashMap<WorkerId, Worker>,
@@ -240,7 +242,8 @@ impl Core {
             self.timers.set(look_at, Timer::Gate);
         }
         self.counters.given(held.len());
-        let timeout = definition.timeout;
+        // That of a wait is the wait's own: it goes out only to be evaluated.
+        let timeout = if definition.role == Role::Wait { WAIT_EVALUATION } else { definition.timeout };
         self.timers.set(self.now.after(timeout + DEADLINE_GRACE), Timer::Batch(batch));
         if trial {
             self.dispatch.trial = Some(batch);
@@ -294,8 +297,8 @@ impl Core {
     fn to_evaluate(&self, slot: Slot, step: StepId) -> ToEvaluate {
         let run = self.runs.get(slot).expect("looked up by the caller");
         let event = self.newest_event(run);
-        let outputs = run.plan.graph.ids().map(|id| (id, run.output(id))).filter(|(_, output)| output.is_some());
-        ToEvaluate { outputs: outputs.collect(), input: default_input(run, step, &event), event }
+        let run_name = self.run_name(run);
+        ToEvaluate { outputs: outputs(run), input: default_input(run, step, &event), event, run: run_name }
     }
 
     /// Everything the worker held is given out again: at once, and apart from fresh items.
@@ -311,6 +314,11 @@ impl Core {
             }
         }
     }
+}
+
+/// Of the steps that have ended, where anybody reads them.
+pub(crate) fn outputs(run: &RunState) -> Vec<(StepId, Document)> {
+    run.plan.graph.ids().map(|id| (id, run.output(id))).filter(|(_, output)| output.is_some()).collect()
 }
 
 /// What a step gets to work on.

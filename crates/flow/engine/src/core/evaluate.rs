@@ -102,6 +102,7 @@ impl Core {
                     );
                 }
             }
+            Evaluated::Wait { millis, key } => self.begin_wait(waiting, attempt, millis, key),
             Evaluated::Emit(values) => self.emit(waiting, attempt, &values),
         }
     }

@@ -7,8 +7,8 @@ use honeyflow_hive::Term;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
 use honeyflow_step::{Batch, Outcome};
-use honeyflow_store::{Poll, Recovered, Reply, Write};
-use honeyflow_workflow::{Graph, StepId};
+use honeyflow_store::{Poll, Recovered, Reply, Signal, Wanted, Write};
+use honeyflow_workflow::{Graph, StepId, expression::run_value};
 use serde_json::Value;
 
 use super::plan::{KindId, SourceId};
@@ -17,6 +17,7 @@ pub type WorkerId = u32;
 pub type BatchId = u64;
 pub type WriteId = u64;
 pub type JudgeId = u64;
+pub type LookId = u64;
 
 #[derive(Debug)]
 pub enum Input {
@@ -74,6 +75,12 @@ pub enum Input {
         judge: JudgeId,
         results: Vec<Result<bool, Failure>>,
     },
+    /// What was kept for those who wait.
+    Found {
+        source: SourceId,
+        look: LookId,
+        result: Result<Vec<Vec<Signal>>, Failure>,
+    },
     Written {
         write: WriteId,
         result: Result<Reply, Failure>,
@@ -125,6 +132,12 @@ pub enum Effect {
         workflow: usize,
         items: Vec<ToJudge>,
     },
+    /// One at a time and source.
+    Look {
+        source: SourceId,
+        look: LookId,
+        wanted: Vec<Wanted>,
+    },
     Mint {
         source: SourceId,
         lease: Name,
@@ -155,6 +168,23 @@ pub struct ToEvaluate {
     /// By step: outputs that are there.
     pub outputs: Vec<(StepId, Document)>,
     pub input: Document,
+    pub run: RunName,
+}
+
+/// What expressions see of the run as `$run`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RunName {
+    pub workflow: Name,
+    pub version: u32,
+    pub tenant: Name,
+    pub entity: Name,
+    pub key: Key,
+}
+
+impl RunName {
+    pub fn as_json(&self) -> Value {
+        run_value(&self.workflow, self.version, &self.tenant, &self.entity, &self.key)
+    }
 }
 
 /// One arriving event, and what is asked of it.
@@ -181,6 +211,8 @@ impl honeyflow_evaluate::Subject for ToJudge {
 pub enum Asks {
     /// Does it begin a run, by the `when` of its `on`?
     Begins { source: Name },
+    /// Is it what the step waits for?
+    Matches { step: StepId, run: RunName, outputs: Vec<(StepId, Document)> },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -193,5 +225,10 @@ pub enum Evaluated {
     Reject(Failure),
     /// `sleep`: milliseconds from now.
     Sleep(u64),
+    /// `event.wait`: so many milliseconds at most, for an event of this key, or of any.
+    Wait {
+        millis: u64,
+        key: Option<Key>,
+    },
     Emit(Vec<Value>),
 }

@@ -169,13 +169,19 @@ impl Core {
             owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
         }
         self.uncover(source, event, &owed);
-        if self.would_overflow(source, event, &owed) {
+        if self.would_overflow(source, event, &owed) || self.comes_too_early(source, event, targets, &owed) {
             return;
         }
-        let count = u32::try_from(owed.len()).unwrap_or(u32::MAX);
+        let asked = self.awaited_by(source, event, targets);
+        let count = u32::try_from(owed.len() + asked.len()).unwrap_or(u32::MAX);
         let row = self.remember(source, event.clone(), count);
-        if owed.is_empty() {
-            self.counters.unmatched += 1;
+        let signals = self.keep_signals(source, event, targets);
+        if let Some(row) = self.rows.get_mut(row) {
+            row.matched = signals;
+        }
+        asked.into_iter().for_each(|(waiting, event)| self.ask_whether(waiting, event, Some(row)));
+        if count == 0 {
+            self.counters.unmatched += u64::from(!signals);
             self.push_op(source, Op::Settle { events: vec![event.id], runs: Vec::new() }, After::RowGone(row));
             return;
         }
@@ -227,7 +233,7 @@ impl Core {
             Begun::Nothing => {}
         }
         let limits = &self.plan.limits;
-        if self.rows.len() >= limits.rows_max || self.runs.len() + self.judging.len() >= limits.runs_max {
+        if self.busy_rows() >= limits.rows_max || self.busy_runs() + self.judging.len() >= limits.runs_max {
             self.sources[source as usize].crowded = true;
             self.counters.overflowed += 1;
             return true;
@@ -391,6 +397,7 @@ impl Core {
             outputs: None,
             extras: None,
             opened_at: self.now,
+            dormant: false,
         };
         self.note_opened(&state);
         let (wait, delayed) = self.resume(&mut state, &mut ready);
@@ -492,6 +499,10 @@ fn restore(
                 state.extras.get_or_insert_default().failed.push(entry);
             }
             Checkpointed::Skipped => finished.push((step, End::Skipped)),
+            // What it needs is done once more: then it goes on waiting, as long as it still may.
+            Checkpointed::Until(at_ms) if graph.steps[step as usize].role == Role::Wait => {
+                state.extra(step, checkpoint.index).until_ms = Some(*at_ms);
+            }
             Checkpointed::Until(at_ms) => {
                 finished.push((step, End::Succeeded));
                 wait = wait.max(Duration::from_millis(u64::try_from(at_ms - store_now).unwrap_or(0)));

@@ -1,20 +1,22 @@
-//! Expressions over arriving events, judged outside and before runs exist: whether an event begins one.
+//! Expressions over arriving events, judged outside and before runs exist: whether an event begins one, and whether it is
+//! what a run waits for.
 //!
 //! Each workflow has one question under way, so that events keep their order, and a slow expression holds up its own
 //! workflow alone. An event owes its run until the answer says that it does not.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use honeyflow_event::Target;
+use honeyflow_event::{Event, Target};
 use honeyflow_runtime::{Class, Failure, Moment};
 use honeyflow_workflow::Unmatched;
 
 use super::{
     Core, Row,
+    dispatch::outputs,
     input::{Asks, Effect, JudgeId, ToJudge},
     plan::{EntityId, Plan},
     settle::After,
-    timer::Timer,
+    timer::{Timer, Waiting},
 };
 use crate::slots::Slot;
 
@@ -39,7 +41,17 @@ struct OfWorkflow {
 }
 
 pub(crate) enum Question {
-    Begins { row: Slot, entity: EntityId, target: Target },
+    Begins {
+        row: Slot,
+        entity: EntityId,
+        target: Target,
+    },
+    /// The row stays until the answer has led to something.
+    Matches {
+        waiting: Waiting,
+        event: Arc<Event>,
+        row: Option<Slot>,
+    },
 }
 
 impl Judging {
@@ -112,7 +124,10 @@ impl Core {
                         questions.push(question);
                     }
                     // What it was about is gone: with its lease, say.
-                    None => self.judging.len -= 1,
+                    None => {
+                        self.judging.len -= 1;
+                        self.let_go(question);
+                    }
                 }
             }
             if !items.is_empty() {
@@ -132,6 +147,21 @@ impl Core {
                 let graph = self.plan.workflows[workflow].graph.clone();
                 Some(ToJudge { graph, event: event.clone(), target: target.clone(), asks: Asks::Begins { source } })
             }
+            Question::Matches { waiting, event, .. } => {
+                let run = self.runs.get(waiting.run)?;
+                run.find_extra(waiting.step, 0)?.wait.as_ref()?;
+                let name = self.run_name(run);
+                let target = Target { entity: name.entity.clone(), key: name.key.clone() };
+                let asks = Asks::Matches { step: waiting.step, run: name, outputs: outputs(run) };
+                Some(ToJudge { graph: run.plan.graph.clone(), event: event.clone(), target, asks })
+            }
+        }
+    }
+
+    /// Nobody asks any more.
+    fn let_go(&mut self, question: Question) {
+        if let Question::Matches { row: Some(row), .. } = question {
+            self.owes_less(row);
         }
     }
 
@@ -176,6 +206,12 @@ impl Core {
                     self.begins(row, entity, &target, workflow);
                 }
             },
+            Question::Matches { waiting, event, row } => {
+                self.answer_wait(waiting, &event, result);
+                if let Some(row) = row {
+                    self.owes_less(row);
+                }
+            }
         }
     }
 
@@ -193,22 +229,30 @@ impl Core {
         let park = self.plan.workflows[workflow].graph.definition.unmatched == Unmatched::Park;
         let Some(row) = self.rows.get_mut(slot) else { return };
         row.park_unmatched |= park;
-        row.owes -= 1;
-        if row.owes > 0 {
-            row.unsettled -= 1;
+        if row.owes > 1 || row.matched {
+            self.owes_less(slot);
             return;
         }
         let (source, event) = (row.source, row.event.id);
-        if row.matched {
-            self.sources[source as usize].settling.rows.push((slot, event));
-            return;
-        }
         self.counters.unmatched += 1;
         if row.park_unmatched {
+            row.owes = 0;
             let failure = Failure::reject("unmatched", "no `when` of a workflow lets this event in");
             self.counters.parked += 1;
             self.push_op(source, honeyflow_store::Op::ParkRow { event, failure }, After::RowGone(slot));
         } else {
+            self.owes_less(slot);
+        }
+    }
+
+    /// One obligation less, without a write of its own: whatever it led to is on its way already.
+    pub(crate) fn owes_less(&mut self, slot: Slot) {
+        let Some(row) = self.rows.get_mut(slot) else { return };
+        row.owes -= 1;
+        if row.owes > 0 {
+            row.unsettled -= 1;
+        } else {
+            let (source, event) = (row.source, row.event.id);
             self.sources[source as usize].settling.rows.push((slot, event));
         }
     }

@@ -33,6 +33,7 @@ pub mod run;
 pub mod settle;
 pub mod status;
 pub mod timer;
+pub mod wait;
 pub mod why;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -56,6 +57,7 @@ use self::{
     settle::Settling,
     status::Counters,
     timer::Timers,
+    wait::Waits,
 };
 use crate::slots::{Slot, Slots};
 
@@ -120,6 +122,7 @@ pub struct Core {
     pub(crate) dispatch: Dispatch,
     pub(crate) gates: Gates,
     pub(crate) judging: Judging,
+    pub(crate) waits: Waits,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
     /// Of the rows in flight.
@@ -146,6 +149,7 @@ impl Core {
             dispatch: Dispatch::default(),
             gates: Gates::new(&plan),
             judging: Judging::new(&plan),
+            waits: Waits::new(&plan),
             timers: Timers::default(),
             counters: Counters::default(),
             payload_bytes: 0,
@@ -178,6 +182,7 @@ impl Core {
             Input::Outcomes { batch, outcomes } => self.outcomes(batch, outcomes, effects),
             Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
             Input::Judged { judge, results } => self.judged(judge, results, effects),
+            Input::Found { source, look, result } => self.found(source, look, result),
             Input::Written { write, result } => self.written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
             Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key),
@@ -188,7 +193,7 @@ impl Core {
 
     /// When the next `Tick` is due, if nothing else happens.
     pub fn wake_at(&self) -> Moment {
-        let mut at = self.timers.next();
+        let mut at = self.timers.next().min(self.waits.next_deadline());
         if !self.draining {
             for source in &self.sources {
                 at = at.min(source.poll.wake_at(source));
@@ -206,6 +211,7 @@ impl Core {
     /// After every input: whatever has become possible.
     fn settle_down(&mut self, effects: &mut Vec<Effect>) {
         self.fire_timers(effects);
+        self.look(effects);
         self.ask(effects);
         self.dispatch_all(effects);
         // Where room is short, the first to ask would always be the one to get it.
@@ -319,6 +325,7 @@ impl Core {
         let gone: Vec<Slot> =
             self.runs.iter().filter(|(_, run)| run.source as usize == source).map(|(slot, _)| slot).collect();
         for slot in gone {
+            self.stop_waiting(slot);
             if let Some(run) = self.runs.remove(slot) {
                 self.counters.forgotten += 1;
                 self.counters.closed(&run);
@@ -333,6 +340,7 @@ impl Core {
             }
         }
         self.keys.forget_source(id(source));
+        self.waits.forget_source(id(source));
         let before = &self.sources[source];
         let (trust_until, recovery, poll) = (before.trust_until, before.recovery, PollState::after(&before.poll));
         self.sources[source] = SourceState { trust_until, recovery, poll, ..SourceState::new() };

@@ -274,6 +274,7 @@ impl Core {
         self.counters.steps += 1;
         self.make_ready(slot, &mut ready);
         self.scratch_steps = ready;
+        self.note_dormant(slot);
     }
 
     /// Nothing is charged. None: the step has been retried for longer than it allows, and has failed.
@@ -359,6 +360,7 @@ impl Core {
     /// Outputs are dropped, charges kept; what is checkpointed stays. It moves to another slot, so that whatever workers
     /// still hold of it is answered to nobody.
     fn begin_anew(&mut self, slot: Slot) {
+        self.stop_waiting(slot);
         let Some(mut run) = self.runs.remove(slot) else { return };
         let graph = run.plan.graph.clone();
         let is_kept = |step: &StepId| {
@@ -496,6 +498,7 @@ impl Core {
     }
 
     pub(crate) fn fire_timers(&mut self, effects: &mut Vec<Effect>) {
+        self.end_overdue_waits();
         while let Some(timer) = self.timers.pop_due(self.now) {
             match timer {
                 Timer::Cohort(waiting) => {

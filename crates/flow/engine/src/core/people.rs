@@ -26,7 +26,7 @@ pub struct RunView {
     pub level: u8,
     pub open_ms: u64,
     pub attempts: u32,
-    /// `behind`, `breaker`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `shard-moving`, `working` or
+    /// `behind`, `breaker`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `awaiting`, `shard-moving`, `working` or
     /// `settling`.
     pub waits_for: &'static str,
     pub steps: Vec<StepView>,

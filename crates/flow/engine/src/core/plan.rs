@@ -65,6 +65,8 @@ pub struct Limits {
     pub runs_max: usize,
     pub rows_max: usize,
     pub rows_per_key_max: usize,
+    /// Runs that only wait take no room, up to so many.
+    pub waiting_runs_max: usize,
     /// Payloads of rows in flight.
     pub payload_bytes_max: usize,
     pub poll_rows_max: u32,
@@ -93,6 +95,7 @@ impl Default for Limits {
             runs_max: 20_000,
             rows_max: 50_000,
             rows_per_key_max: 256,
+            waiting_runs_max: 100_000,
             payload_bytes_max: 64 << 20,
             poll_rows_max: 4_000,
             settle_rows_max: 2_000,

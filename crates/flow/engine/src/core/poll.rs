@@ -240,11 +240,11 @@ impl Core {
     fn free_room(&self, source: usize, limits: &Limits) -> u32 {
         let asked = self.sources.iter().map(|source| source.poll.reserved() as usize).sum::<usize>();
         let lanes = self.plan.sources[source].entities.values().map(|entity| self.lanes(entity)).max().unwrap_or(1);
-        let runs = (limits.runs_max.saturating_sub(self.runs.len() + self.judging.len() + asked * lanes)) / lanes;
+        let runs = (limits.runs_max.saturating_sub(self.busy_runs() + self.judging.len() + asked * lanes)) / lanes;
         if self.payload_bytes >= limits.payload_bytes_max {
             return 0;
         }
-        let rows = limits.rows_max.saturating_sub(self.rows.len() + asked);
+        let rows = limits.rows_max.saturating_sub(self.busy_rows() + asked);
         u32::try_from(runs.min(rows)).unwrap_or(u32::MAX)
     }
 

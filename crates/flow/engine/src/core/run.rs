@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::{Document, EventId, Name, Priority, Stamp};
+use honeyflow_event::{Document, EventId, Key, Name, Priority, Stamp};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::Settled;
 use honeyflow_workflow::{Instances, Run, StepId};
@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     Core,
+    input::RunName,
     plan::{SourceId, WorkflowPlan},
 };
 use crate::slots::Slot;
@@ -44,6 +45,8 @@ pub(crate) struct RunState {
     /// Only where something is out of the ordinary.
     pub extras: Option<Box<Extras>>,
     pub opened_at: Moment,
+    /// Nothing of it can be done before a time or an event comes.
+    pub dormant: bool,
 }
 
 #[derive(Default)]
@@ -77,6 +80,26 @@ pub(crate) struct StepExtra {
     /// What `input` gave.
     pub input: Option<Document>,
     pub evaluated: bool,
+    /// When its wait ends, by the store's clock; known from the moment it has begun, whoever owns it.
+    pub until_ms: Option<i64>,
+    /// An event is awaited.
+    pub wait: Option<Box<Wait>>,
+}
+
+/// A wait that has begun and not ended.
+pub(crate) struct Wait {
+    pub name: Name,
+    /// None: an event of any key may be it.
+    pub key: Option<Key>,
+    pub deadline: Moment,
+    /// Events kept before this time of the store's clock are too old for it.
+    pub since_ms: i64,
+    /// Questions about events and looks into the store that are not answered yet.
+    pub asked: u32,
+    /// Its time is over; only answers are waited for.
+    pub overdue: bool,
+    /// Why an event could not be judged, the last time.
+    pub unclear: Option<String>,
 }
 
 impl RunState {
@@ -109,6 +132,16 @@ impl RunState {
         self.outputs.get_or_insert_with(|| vec![None; count].into_boxed_slice())[step as usize] = output;
     }
 
+    /// The wait of a step for an event, while there is one.
+    pub fn wait_mut(&mut self, step: StepId) -> Option<&mut Wait> {
+        let extra = self.extras.as_mut()?.steps.iter_mut().find(|extra| extra.step == step)?;
+        extra.wait.as_deref_mut()
+    }
+
+    pub fn awaits(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(|extra| extra.wait.is_some()))
+    }
+
     pub fn is_exclusive(&self) -> bool {
         self.plan.exclusion == honeyflow_workflow::Exclusion::Key
     }
@@ -123,6 +156,18 @@ impl Core {
             entity: run.entity.clone(),
             key: key.key.clone(),
             workflow: run.plan.name.clone(),
+        }
+    }
+
+    /// Which run, for expressions.
+    pub(crate) fn run_name(&self, run: &RunState) -> RunName {
+        let key = self.keys.get(run.key);
+        RunName {
+            workflow: run.plan.name.clone(),
+            version: run.plan.graph.version,
+            tenant: key.tenant.clone(),
+            entity: run.entity.clone(),
+            key: key.key.clone(),
         }
     }
 

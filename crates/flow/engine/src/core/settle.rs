@@ -28,6 +28,12 @@ pub(crate) enum After {
     RowParked(EventId),
     Finished(Waiting, Document),
     Sleeping(Waiting, Moment),
+    /// The wait for an event is stored: what was kept before is looked through.
+    Awaiting(Waiting),
+    Skipped(Waiting),
+    /// The event's signal is stored.
+    Kept(EventId),
+    Failed(Waiting, Failure),
     RunGone(Slot),
     Many(Vec<After>),
 }
@@ -90,10 +96,14 @@ impl Settling {
         let mut after: Vec<&After> = self.after.iter().chain(under_way).collect();
         while let Some(one) = after.pop() {
             match one {
-                After::Finished(waiting, _) | After::Sleeping(waiting, _) => _ = found.insert(waiting.run),
+                After::Finished(waiting, _)
+                | After::Sleeping(waiting, _)
+                | After::Awaiting(waiting)
+                | After::Skipped(waiting)
+                | After::Failed(waiting, _) => _ = found.insert(waiting.run),
                 After::RunGone(slot) => _ = found.insert(*slot),
                 After::Many(many) => after.extend(many),
-                After::Nothing | After::RowGone(_) | After::Paid(_) | After::RowParked(_) => {}
+                After::Nothing | After::RowGone(_) | After::Paid(_) | After::RowParked(_) | After::Kept(_) => {}
             }
         }
     }
@@ -127,6 +137,8 @@ impl Core {
         let graph = run.plan.graph.clone();
         let Some(verdict) = run.run.verdict(&graph) else { return };
         run.life = Life::Settling;
+        self.stop_waiting(slot);
+        let Some(run) = self.runs.get_mut(slot) else { return };
         self.facts.note(|| Fact::Concluded {
             run: run.number,
             workflow: run.workflow,
@@ -302,7 +314,17 @@ impl Core {
                 }
             }
             After::Finished(waiting, output) => self.finish(waiting, End::Succeeded, output),
-            After::Sleeping(waiting, at) => self.timers.set(at, Timer::Cohort(vec![waiting])),
+            After::Sleeping(waiting, at) => {
+                self.timers.set(at, Timer::Cohort(vec![waiting]));
+                self.note_dormant(waiting.run);
+            }
+            After::Awaiting(waiting) => {
+                self.look_for(waiting);
+                self.note_dormant(waiting.run);
+            }
+            After::Kept(event) => self.waits.kept(source, event),
+            After::Skipped(waiting) => self.finish(waiting, End::Skipped, None),
+            After::Failed(waiting, failure) => self.fail(waiting, failure),
             After::RunGone(slot) => self.close_run(slot),
             After::Many(many) => many.into_iter().for_each(|after| self.committed(source, after)),
         }
@@ -310,6 +332,7 @@ impl Core {
 
     fn close_run(&mut self, slot: Slot) {
         let Some(run) = self.runs.remove(slot) else { return };
+        debug_assert!(!run.dormant, "a run that settles does not wait");
         self.counters.closed(&run);
         self.facts.note(|| Fact::Closed { run: run.number });
         self.counters.succeeded(&run, self.now);

@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub events: u64,
     pub merged: u64,
     pub unmatched: u64,
+    /// Events kept for those who wait.
+    pub signals: u64,
     pub overflowed: u64,
     pub seen_again: u64,
     pub polls: u64,
@@ -91,6 +93,8 @@ impl Counters {
 pub struct Status {
     pub open_runs: usize,
     pub settling_runs: usize,
+    /// Runs that wait for a time or an event.
+    pub dormant_runs: usize,
     pub rows_in_flight: usize,
     pub keys_in_work: usize,
     pub ready: usize,
@@ -166,6 +170,7 @@ impl Core {
         Status {
             open_runs: self.runs.len(),
             settling_runs: settling,
+            dormant_runs: self.dormant_runs(),
             rows_in_flight: self.rows.len(),
             keys_in_work: self.keys.len(),
             ready: self.ready.waiting() + self.sources.iter().map(|source| source.stalled.len()).sum::<usize>(),

@@ -21,6 +21,8 @@ struct Queued {
 pub(crate) struct Places {
     leased: HashSet<Slot>,
     queued: HashMap<Slot, Vec<Queued>>,
+    /// Taken from its queue until the shard can give stamps again.
+    stalled: HashSet<Slot>,
     timed: HashSet<Slot>,
     written: HashSet<Slot>,
 }
@@ -55,8 +57,9 @@ impl Core {
                 places.queued.entry(ready.run).or_default().push(Queued { queue, tried });
             }
         }
-        places.timed.extend(self.timers.waiting().map(|waiting| waiting.run));
+        places.timed.extend(self.timers.waiting().chain(self.waits.waiting()).map(|waiting| waiting.run));
         for source in &self.sources {
+            places.stalled.extend(source.stalled.iter().map(|(_, ready)| ready.run));
             source.settling.each_run(&mut places.written);
         }
         places
@@ -73,8 +76,14 @@ impl Core {
         if let Some(queued) = places.queued.get(&slot).and_then(|queued| queued.first()) {
             return self.reason_in_queue(run, queued.queue);
         }
+        if places.stalled.contains(&slot) {
+            return "shard-moving";
+        }
         if places.written.contains(&slot) {
             return "settling";
+        }
+        if run.awaits() {
+            return "awaiting";
         }
         if places.timed.contains(&slot) {
             let failed = |extra: &super::run::StepExtra| extra.charges > 0 || extra.retries > 0;
@@ -120,7 +129,7 @@ impl Core {
                 waits_for: self.reason(slot, run, &places),
                 settling: run.life == Life::Settling,
                 leased: places.leased.contains(&slot),
-                queued: queued.is_some(),
+                queued: queued.is_some() || places.stalled.contains(&slot),
                 tried: queued.is_some_and(|queued| queued.iter().any(|queued| queued.tried)),
                 timed: places.timed.contains(&slot),
                 written: places.written.contains(&slot),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use honeyflow_event::Document;
+use honeyflow_event::{Document, Name};
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Expression, Graph, Role, Step, StepId, Variables};
 use serde_json::Value;
@@ -34,19 +34,29 @@ pub fn judge(item: &ToJudge) -> Result<bool, Failure> {
             }
             failure.map_or(Ok(false), Err)
         }
+        Asks::Matches { step, run, outputs } => {
+            let step = &item.graph.steps[*step as usize];
+            let Some((_, matches)) = step.expressions.iter().find(|(name, _)| &**name == "match") else {
+                return Ok(true);
+            };
+            let variables =
+                Variables { run: Some(Arc::new(run.as_json())), steps: steps(&item.graph, outputs), ..variables };
+            let matched = evaluate(matches, "match", &event, &variables)?;
+            Ok(!matches!(matched, Value::Null | Value::Bool(false)))
+        }
     }
+}
+
+fn steps(graph: &Graph, outputs: &[(StepId, Document)]) -> Vec<(Name, Document)> {
+    outputs.iter().map(|(id, output)| (graph.steps[*id as usize].name.clone(), output.clone())).collect()
 }
 
 fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failure> {
     let input = item.input.as_deref().unwrap_or(&Value::Null);
     let mut variables = Variables {
         event: Some(Arc::new(item.event.as_json())),
-        run: None,
-        steps: item
-            .outputs
-            .iter()
-            .map(|(id, output)| (graph.steps[*id as usize].name.clone(), output.clone()))
-            .collect(),
+        run: Some(Arc::new(item.run.as_json())),
+        steps: steps(graph, &item.outputs),
         item: None,
         index: None,
     };
@@ -81,6 +91,7 @@ fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failu
     };
     match step.role {
         Role::Sleep => sleep(step),
+        Role::Wait => wait(step, item, input, &variables),
         Role::Emit => match given.as_deref() {
             None | Some(Value::Null) => Ok(Evaluated::Emit(Vec::new())),
             Some(Value::Array(events)) => Ok(Evaluated::Emit(events.clone())),
@@ -105,6 +116,23 @@ fn sleep(step: &Step) -> Result<Evaluated, Failure> {
     let wait = honeyflow_workflow::duration::parse(text)
         .ok_or_else(|| Failure::reject("bad-duration", format!("`{text}` is no duration")))?;
     Ok(Evaluated::Sleep(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// Which key an event must have: the one that is asked for, or the run's own where nothing else tells it.
+fn wait(step: &Step, item: &ToEvaluate, input: &Value, variables: &Variables) -> Result<Evaluated, Failure> {
+    let setting = |wanted: &str| step.expressions.iter().find(|(name, _)| &**name == wanted);
+    let key = match (setting("key"), setting("match")) {
+        (Some((_, key)), _) => match evaluate(key, "key", input, variables)? {
+            Value::String(key) => Some(key.into()),
+            Value::Number(key) => Some(key.to_string().into()),
+            other => {
+                return Err(Failure::reject("bad-key", format!("key gave {}, not a text or number", kind(&other))));
+            }
+        },
+        (None, Some(_)) => None,
+        (None, None) => Some(item.run.key.clone()),
+    };
+    Ok(Evaluated::Wait { millis: u64::try_from(step.timeout.as_millis()).unwrap_or(u64::MAX), key })
 }
 
 fn kind(value: &Value) -> &'static str {

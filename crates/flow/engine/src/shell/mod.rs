@@ -246,6 +246,20 @@ impl Service {
                     let _ = inputs.send(Input::Written { write, result }).await;
                 });
             }
+            Effect::Look { source, look, wanted } => {
+                let found = self.port(source).store.call(Request::Signals(wanted));
+                tokio::spawn(async move {
+                    let result = match answered(found).await {
+                        Ok(Reply::Signals(found)) => Ok(found),
+                        Ok(other) => Err(honeyflow_store::misplaced(&other)),
+                        Err(failure) => {
+                            tokio::time::sleep(Duration::from_millis(500)).await;
+                            Err(failure)
+                        }
+                    };
+                    let _ = inputs.send(Input::Found { source, look, result }).await;
+                });
+            }
             Effect::Judge { judge, workflow, items } => {
                 let evaluator = self.evaluators[workflow].clone();
                 tokio::spawn(async move {

@@ -12,3 +12,4 @@ mod runs;
 mod shards;
 mod share;
 mod table;
+mod wait;

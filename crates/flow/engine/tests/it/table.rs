@@ -18,14 +18,14 @@ use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::{Intake, Leads, Taken};
 use honeyflow_step::{Batch, Item, Outcome};
-use honeyflow_store::{Op, Poll, Recovered, Reply, Write};
+use honeyflow_store::{Op, Poll, Recovered, Reply, Signal, Wanted, Write};
 use honeyflow_workflow::{
     Catalogue, Checkpoint, Kind as StepKind, Role, Setting, SettingValue, Workflow, builder::step, compile,
 };
 use smallvec::smallvec;
 
 /// As the plan names them; the first is what expressions are worked on as.
-const KINDS: [&str; 6] = ["expression", "load", "work", "index", "call", "sleep"];
+const KINDS: [&str; 8] = ["expression", "load", "work", "index", "call", "sleep", "wait", "emit"];
 const LEASE: &str = "shard/shop/0";
 
 pub struct Table {
@@ -42,6 +42,10 @@ pub struct Table {
     /// Questions about events lie there too, once `keeps_questions` is set; else they are answered at once.
     pub questions: VecDeque<(JudgeId, Vec<ToJudge>)>,
     pub keeps_questions: bool,
+    /// Events that the store keeps for those who wait; they are found at once, unless `keeps_looks` is set.
+    pub kept: Vec<Arc<Event>>,
+    pub looks: VecDeque<(u64, Vec<Wanted>)>,
+    pub keeps_looks: bool,
     /// Codes of what people were told.
     pub alarms: Vec<&'static str>,
     /// Batches that were taken back.
@@ -60,6 +64,15 @@ pub fn plain() -> Vec<Workflow> {
 
 fn kinds() -> Catalogue {
     const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
+    const fn setting(name: &'static str, value: SettingValue) -> Setting {
+        Setting { name, required: false, value, doc: "" }
+    }
+    const WAIT: &[Setting] = &[
+        setting("name", SettingValue::Text),
+        setting("key", SettingValue::Expression),
+        setting("match", SettingValue::Expression),
+        setting("on-timeout", SettingValue::Word(&["fail", "skip"])),
+    ];
     let kind = |name, role, checkpoint, settings| StepKind {
         name,
         settings,
@@ -74,6 +87,8 @@ fn kinds() -> Catalogue {
         kind("index", Role::Sink, Checkpoint::Never, &[]),
         kind("call", Role::Work, Checkpoint::Always, &[]),
         kind("sleep", Role::Sleep, Checkpoint::Always, FOR),
+        kind("wait", Role::Wait, Checkpoint::Always, WAIT),
+        kind("emit", Role::Emit, Checkpoint::Always, &[]),
     ])
 }
 
@@ -127,6 +142,9 @@ impl Table {
             minted: 0,
             questions: VecDeque::new(),
             keeps_questions: false,
+            kept: Vec::new(),
+            looks: VecDeque::new(),
+            keeps_looks: false,
             alarms: Vec::new(),
             cancelled: Vec::new(),
         };
@@ -141,6 +159,7 @@ impl Table {
         self.given.clear();
         self.written.clear();
         self.questions.clear();
+        self.looks.clear();
         let node = NodeId(uuid::Uuid::from_u128(self.owner));
         let left_hive = self.hive.call(honeyflow_hive::Request::Leave { node });
         now(left_hive).expect("it leaves");
@@ -179,6 +198,8 @@ impl Table {
                 Effect::Judge { judge, items, .. } => {
                     evaluated.push(Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() });
                 }
+                Effect::Look { look, wanted, .. } if self.keeps_looks => self.looks.push_back((look, wanted)),
+                Effect::Look { look, wanted, .. } => evaluated.push(self.found(look, &wanted)),
                 Effect::Poll { poll, request, .. } => self.poll = Some((poll, request)),
                 Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => {
                     self.given.push_back((batch, work));
@@ -191,6 +212,18 @@ impl Table {
             }
         }
         evaluated.into_iter().for_each(|input| self.tell(input));
+    }
+
+    /// What the store would say.
+    pub fn found(&self, look: u64, wanted: &[Wanted]) -> Input {
+        let of = |wanted: &Wanted| {
+            let meets =
+                |event: &Event| event.entity == wanted.name && wanted.key.as_ref().is_none_or(|key| event.key == *key);
+            let numbered = (1..).zip(&self.kept).filter(|(id, event)| *id > wanted.after && meets(event));
+            let found = numbered.map(|(id, event)| Signal { id, event: event.clone() });
+            found.take(wanted.limit as usize).collect()
+        };
+        Input::Found { source: 0, look, result: Ok(wanted.iter().map(of).collect()) }
     }
 
     pub fn pass(&mut self, millis: u64) {
@@ -304,6 +337,12 @@ impl Table {
 
     pub fn commit(&mut self) -> Vec<Op> {
         let (write, request) = self.written.pop_front().expect("something is written");
+        for op in &request.ops {
+            if let Op::Signal { event, target, .. } = op {
+                let event = Event { entity: target.entity.clone(), key: target.key.clone(), ..(**event).clone() };
+                self.kept.push(Arc::new(event));
+            }
+        }
         self.tell(Input::Written { write, result: Ok(Reply::Committed) });
         request.ops
     }

@@ -196,6 +196,12 @@ impl<'a> Compiler<'a> {
             let help = self.catalogue.nearest(&step.kind).map(|kind| format!("did you mean `{kind}`?"));
             self.report(path, "unknown-kind", format!("there is no kind of step `{}`", step.kind)).help = help;
         }
+        let role = kind.map(|kind| kind.role);
+        if step.for_each.is_some() && matches!(role, Some(Role::Sleep | Role::Wait | Role::Emit)) {
+            let message = format!("`{}` is done once in a run", step.kind);
+            let help = "let `for-each` stand in a step before it; event.emit takes a list as its `input`";
+            self.report(self.path(&step.name, "for-each"), "bad-for-each", message).help = Some(help.to_owned());
+        }
         let mut settings = Vec::new();
         for setting in kind.iter().flat_map(|kind| kind.settings) {
             if setting.value != SettingValue::Expression {

@@ -114,15 +114,22 @@ create table honeyflow_pause (
   primary key (noun, name)
 ) without rowid;
 
+-- Events that somebody may wait for, under the name and key they led to. event_at: when it was written.
 create table honeyflow_signal (
   id         integer primary key autoincrement,
+  tenant     text not null,
   name       text not null,
   signal_key text not null,
+  event      bigint not null,
+  kind       text not null,
+  priority   smallint not null,
+  event_at   integer not null,
   payload    text,
   created_at integer not null,
   until_ms   integer not null
 );
-create index honeyflow_signal_name on honeyflow_signal (name, signal_key);
+create unique index honeyflow_signal_event on honeyflow_signal (tenant, name, signal_key, event);
+create index honeyflow_signal_until on honeyflow_signal (until_ms);
 
 create table honeyflow_task (
   id         integer primary key autoincrement,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{Table, wrong_type};
+use super::table::{Table, one_of, wrong_type};
 use super::{STEP_KEYS, STEP_KEYS_LATER};
 use crate::catalogue::{Kind, Setting, SettingValue};
 use crate::{duration, problem::Problem};
@@ -41,6 +41,17 @@ fn check_setting(path: String, setting: &Setting, value: &Value, problems: &mut 
         }
         SettingValue::Number => (value.is_u64(), "a whole number"),
         SettingValue::Boolean => (value.is_boolean(), "true or false"),
+        SettingValue::Word(words) => {
+            match value.as_str() {
+                Some(word) if words.contains(&word) => {}
+                Some(word) => {
+                    let problem = Problem::error(path, "bad-value", format!("there is no `{word}` here"));
+                    problems.push(one_of(problem, word, words));
+                }
+                None => problems.push(wrong_type(path, "a text").help(setting.doc)),
+            }
+            return;
+        }
         SettingValue::List => (value.is_array(), "a list"),
         SettingValue::Table => (value.is_object(), "a table"),
         SettingValue::Secret => (value.is_string(), "a reference such as \"env:NAME\" or \"file:path\""),

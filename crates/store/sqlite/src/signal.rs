@@ -1,0 +1,78 @@
+//! Events kept for those who will wait for them. What has run out is removed with the other old rows, and not given out
+//! before that.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::{Event, Target};
+use honeyflow_runtime::Failure;
+use honeyflow_store::{Signal, Wanted};
+use rusqlite::{Connection, Row, params};
+
+use crate::{append, outcome, row, write};
+
+pub(crate) fn put(
+    connection: &Connection,
+    event: &Event,
+    target: &Target,
+    keep: Duration,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "insert or ignore into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload,
+               created_at, until_ms) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?
+        .execute(params![
+            event.tenant,
+            target.entity,
+            target.key,
+            event.id,
+            row::kind_name(event.kind),
+            event.priority,
+            event.created_ms,
+            event.payload,
+            now_ms,
+            now_ms.saturating_add(append::millis(keep))
+        ])?;
+    Ok(())
+}
+
+pub(crate) fn find(connection: &Connection, wanted: &[Wanted]) -> Result<Vec<Vec<Signal>>, Failure> {
+    let found = write::now_ms(connection)
+        .and_then(|now_ms| wanted.iter().map(|wanted| find_one(connection, wanted, now_ms)).collect());
+    found.map_err(|error| outcome::failure(&error, "look for signals"))
+}
+
+fn find_one(connection: &Connection, wanted: &Wanted, now_ms: i64) -> rusqlite::Result<Vec<Signal>> {
+    let Wanted { tenant, name, key, since_ms, after, limit } = wanted;
+    let read = |row: &Row<'_>| {
+        let event = Event {
+            id: row.get(2)?,
+            format: 1,
+            kind: row::kind(row.get_ref(3)?.as_str()?).unwrap_or(honeyflow_event::Kind::Message),
+            tenant: tenant.clone(),
+            entity: name.clone(),
+            key: row.get(1)?,
+            priority: row.get(4)?,
+            workflow: None,
+            created_ms: row.get(5)?,
+            dedupe: None,
+            traceparent: None,
+            root: None,
+            payload: row.get(6)?,
+        };
+        Ok(Signal { id: row.get(0)?, event: Arc::new(event) })
+    };
+    const COLUMNS: &str = "select id, signal_key, event, kind, priority, event_at, payload from honeyflow_signal
+       where tenant = ?1 and name = ?2 and created_at >= ?3 and until_ms > ?4 and id > ?5";
+    match key {
+        Some(key) => connection
+            .prepare_cached(&format!("{COLUMNS} and signal_key = ?7 order by id limit ?6"))?
+            .query_map(params![tenant, name, since_ms, now_ms, after, limit, key], read)?
+            .collect(),
+        None => connection
+            .prepare_cached(&format!("{COLUMNS} order by id limit ?6"))?
+            .query_map(params![tenant, name, since_ms, now_ms, after, limit], read)?
+            .collect(),
+    }
+}
