@@ -23,15 +23,26 @@ pub struct Paid {
     pub at: u64,
 }
 
+/// Sorted and looked up, so that a long history takes no longer than its sorting.
 pub fn acknowledged_after_success(removed: &[Removed], paid: &[Paid]) -> Vec<Breach> {
-    let mut first: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut payments: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
     for Paid { owed, change, at } in paid {
-        first.entry(owed).or_default().push((*at, *change));
+        payments.entry(owed).or_default().push((*at, *change));
+    }
+    for of_one in payments.values_mut() {
+        of_one.sort_unstable();
+        // by then so much was paid, at the most
+        let mut most = 0;
+        for (_, change) in of_one {
+            most = most.max(*change);
+            *change = most;
+        }
     }
     let mut breaches = Vec::new();
     for Removed { event, owed, change, at } in removed {
-        let payments = first.get(owed.as_str()).map_or(&[][..], Vec::as_slice);
-        if !payments.iter().any(|(when, what)| when <= at && what >= change) {
+        let of_one = payments.get(owed.as_str()).map_or(&[][..], Vec::as_slice);
+        let by_then = of_one.partition_point(|(when, _)| when <= at);
+        if by_then.checked_sub(1).is_none_or(|last| of_one[last].1 < *change) {
             let what = format!("event {event} (change {change}) was removed before {owed} had been written");
             breaches.push(Breach::new("I14", what));
         }
@@ -60,5 +71,15 @@ mod tests {
         assert_eq!(ids(&acknowledged_after_success(&[removed(3, 9)], &[paid(2, 8)])), ["I14"], "an older load");
         let other = Paid { owed: "books/8".to_owned(), ..paid(3, 1) };
         assert_eq!(ids(&acknowledged_after_success(&[removed(3, 9)], &[other])), ["I14"]);
+    }
+
+    /// RL-41: a long history, of which one record is wrong.
+    #[test]
+    fn i14_a_long_history_is_swept() {
+        let paid: Vec<Paid> = (0..50_000).map(|at| paid(at, at)).collect();
+        let mut removed: Vec<Removed> = (0..50_000).map(|at| removed(at, at)).collect();
+        assert_eq!(acknowledged_after_success(&removed, &paid), []);
+        removed[25_000].change += 1;
+        assert_eq!(ids(&acknowledged_after_success(&removed, &paid)), ["I14"]);
     }
 }

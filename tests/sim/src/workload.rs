@@ -251,3 +251,55 @@ pub fn message_of(payload: Option<&str>) -> (u64, Option<Poison>) {
     });
     (number(&value["c"]), poison)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{options::SECOND, shapes};
+
+    /// RL-39: whatever the other parts draw, either generator writes all of this.
+    #[test]
+    fn rl_39_either_generator_writes_everything() {
+        for generator in [1, 2] {
+            let mut options = Options::draw(1);
+            (options.generator, options.stores, options.authors) = (generator, 2, 3);
+            (options.poison, options.long_transactions, options.mixed) = (25, 60, 900);
+            let shapes = shapes::draw(&options);
+            let mut stores = vec![ModelStore::new(1), ModelStore::new(1)];
+            let mut application = Application::new(&options);
+            let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+            for _ in 0..3000 {
+                for (takes, transaction) in application.begin(&mut stores, &shapes, &options).0 {
+                    let mut note = |what, happens| *seen.entry(what).or_default() += u64::from(happens);
+                    note("rolled back", transaction.rolls_back);
+                    note("long", takes >= SECOND / 2);
+                    note("several rows", transaction.writes.len() > 1);
+                    note("the other database", transaction.store == 1);
+                    note("more events than rows", transaction.events.len() > transaction.writes.len());
+                    for (place, lives, poison) in &transaction.writes {
+                        let lived = application.rows.get(place).map(|row| row.alive);
+                        note("created", *lives && lived.is_none());
+                        note("changed", *lives && lived == Some(true));
+                        note("deleted", !lives);
+                        note("made anew", *lives && lived == Some(false));
+                        note("leads elsewhere", *place.0 == *"author");
+                        note("poisoned", poison.is_some_and(|poison| !poison.kills));
+                        note("killing", poison.is_some_and(|poison| poison.kills));
+                    }
+                    for Planned { event, delay_ms } in &transaction.events {
+                        let bytes = event.payload.as_ref().map_or(0, |payload| payload.len() as u64);
+                        note("message", event.kind == Kind::Message);
+                        note("too large", bytes > shapes::PAYLOAD_MAX);
+                        note("unreadable", event.format > 1);
+                        note("delayed", delay_ms.is_some());
+                        note("first", event.priority == 0);
+                        note("last", event.priority == 9);
+                    }
+                    application.commit(&mut stores, 0, transaction);
+                }
+            }
+            let missing: Vec<_> = seen.iter().filter(|(_, count)| **count == 0).collect();
+            assert!(missing.is_empty() && seen.len() > 15, "generator {generator}: {missing:?}");
+        }
+    }
+}

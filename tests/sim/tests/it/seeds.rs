@@ -4,7 +4,8 @@ use honeyflow_invariant::Breach;
 use honeyflow_sim::{
     Outcome,
     campaign::{describe, play, play_with},
-    run,
+    options::Options,
+    run, world,
 };
 
 /// Seeds that once found something, with what it was. They run for ever.
@@ -20,6 +21,9 @@ const FAILED_ONCE: &[(u64, &str)] = &[
     (904, "the same"),
     (14554, "a row was deleted before the park that paid another of its obligations was written"),
     (21828, "a row was forgotten before its last obligation had committed, and read again"),
+    (284, "a shard without a stamp kept the others waiting"),
+    (372, "a key waited for a covered row that had become a fan-out"),
+    (1226, "an item on trial was parked for what its neighbours did"),
 ];
 
 fn assert_good(failed: &[Outcome]) {
@@ -27,7 +31,9 @@ fn assert_good(failed: &[Outcome]) {
     assert!(failed.is_empty(), "{}", shown.join("\n"));
 }
 
-/// RL-33, RL-42, WF-171
+/// RL-33, RL-42, WF-171. Owners die between lease and use (F01), are cut off (F05), get no answers (F06, F17) or late ones
+/// (F18); transactions hold low ids (F23), clocks differ (F31), events come twice (F32), in any order (F33) and poisoned
+/// (F34); rows are deleted and made anew (F64).
 #[test]
 fn rl_33_a_thousand_seeds_hold() {
     let report = play(1, 1000, 5, |_| {});
@@ -37,6 +43,32 @@ fn rl_33_a_thousand_seeds_hold() {
     assert_eq!(report.seeds, 1000);
     let total = &report.total;
     assert!(total.stale_refused > 100 && total.fenced > 100 && total.late_commits > 1000, "{report}");
+}
+
+/// RL-16, F41: deletes that a sink forgets later than any write can be late do no harm; forgotten at once they do (PB-28).
+#[test]
+fn rl_16_sinks_may_forget_deletes_after_a_while() {
+    for seed in 8000..8030 {
+        let mut options = Options::draw(seed);
+        options.forgets_after = 20;
+        let outcome = world::run_with(&options);
+        assert!(outcome.breaches.is_empty(), "{}", describe(&outcome));
+    }
+}
+
+/// RL-36: the same faults under the work of either generator.
+#[test]
+fn rl_36_both_generators_hold() {
+    for seed in 8100..8120 {
+        let traces = [1, 2].map(|generator| {
+            let mut options = Options::draw(seed);
+            options.generator = generator;
+            let outcome = world::run_with(&options);
+            assert!(outcome.breaches.is_empty(), "{}", describe(&outcome));
+            outcome.trace
+        });
+        assert_ne!(traces[0], traces[1]);
+    }
 }
 
 #[test]

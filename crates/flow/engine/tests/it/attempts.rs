@@ -47,7 +47,7 @@ fn wf_60_a_retried_step_gives_up_when_it_was_told_to() {
     assert!(took > Duration::from_secs(30) && took < Duration::from_secs(120), "{took:?}");
 }
 
-/// WF-61: a worker should notice by itself; if it does not, the batch is taken back and its answer refused.
+/// WF-61, RL-14: a worker should notice by itself; if it does not, the batch is taken back and its answer refused.
 #[test]
 fn wf_61_an_attempt_past_its_time_is_taken_back_and_its_answer_refused() {
     let mut table = Table::new(&lone(step("work").set("timeout", "2s")));
@@ -95,6 +95,38 @@ fn wf_63_one_item_that_kills_its_worker_is_found_and_the_others_get_through() {
     assert_eq!(gone.len(), 15, "no innocent one is parked");
     assert!(sizes.windows(2).all(|pair| pair[1] <= pair[0].div_ceil(2)), "{sizes:?}");
     assert!(deaths <= 8, "{deaths} workers had to die");
+}
+
+/// WF-63: whoever is held by the same worker as a killer is innocent, even on trial, and time and again.
+#[test]
+fn wf_63_an_item_on_trial_does_not_pay_for_its_neighbours() {
+    let mut table = Table::new(&lone(step("work").set("tries", 1).set("batch", 1)));
+    table.rows(&[(1, "innocent")]);
+    table.tell(Input::WorkerLost { worker: 0 });
+    for turn in 0..5 {
+        try_alone(&mut table);
+        table.rows(&[(10 + turn, &format!("killer{turn}"))]);
+        assert_eq!(table.given.len(), 2, "both are in one hand");
+        table.tell(Input::WorkerLost { worker: 0 });
+        assert!(parked(&table.commit_all()).is_empty());
+    }
+    try_alone(&mut table);
+    table.tell(Input::WorkerLost { worker: 0 });
+    try_alone(&mut table);
+    table.tell(Input::WorkerLost { worker: 0 });
+    let ops = table.commit_all();
+    assert_eq!(&*parked(&ops)[0].run.key, "innocent", "held alone it does pay");
+}
+
+/// Until the innocent one is all that the worker holds; whoever else is tried does well.
+fn try_alone(table: &mut Table) {
+    table.given.clear();
+    table.hello(0, 8);
+    while let Some(at) = table.given.iter().position(|(_, work)| &*work.items[0].key != "innocent") {
+        let (batch, _) = table.given.remove(at).expect("just found");
+        table.answer(batch, 1, &Outcome::Done(None));
+    }
+    assert_eq!(table.given.len(), 1);
 }
 
 /// WF-63: a time-out alone says nothing of the item while the step finishes no other: then it is the target that hangs.

@@ -82,7 +82,7 @@ async fn emcee_dead_poller_is_replaced() {
     running.abort();
 }
 
-/// WF-22: a worker that knows no such step is not stuck with it, and neither is the step.
+/// WF-22, RL-18: a worker that knows no such step is not stuck with it, and neither is the step.
 #[test]
 fn emcee_unknown_kind_is_left_to_others() {
     const LOAD: u16 = 1;

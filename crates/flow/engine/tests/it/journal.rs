@@ -2,6 +2,7 @@
 
 use honeyflow_engine::core::{Input, plan::Limits};
 use honeyflow_runtime::Failure;
+use honeyflow_source::{Intake, Leads};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op,
@@ -9,7 +10,7 @@ use honeyflow_store::{
 };
 use honeyflow_workflow::{Workflow, builder::step};
 
-use crate::table::{Table, failed, keys, parked, plain, settled};
+use crate::table::{Table, failed, keys, leads_to, parked, plain, row, settled, taken};
 
 /// WF-79: what is needed to understand it and to try it again; and its row goes in the same write.
 #[test]
@@ -143,6 +144,55 @@ fn wf_84_completion_is_one_write_and_an_unknown_one_is_asked_again() {
     assert!(table.given.is_empty(), "a is not free yet");
     table.commit();
     assert_eq!(keys(&table.done("load")), ["a"]);
+}
+
+fn begun_for(key: &str, covers: Vec<i64>) -> Recovered {
+    let run =
+        honeyflow_store::Settled { tenant: "".into(), entity: "book".into(), key: key.into(), workflow: "long".into() };
+    let checkpoint = honeyflow_store::write::Checkpoint {
+        run,
+        version: 1,
+        covers,
+        phase: 0,
+        step: "call".into(),
+        index: 0,
+        attempt: 1,
+        stamp: honeyflow_event::Stamp::default(),
+        outcome: Checkpointed::Done(None),
+        emit: Vec::new(),
+    };
+    Recovered { checkpoints: vec![checkpoint], ..Recovered::default() }
+}
+
+/// The row that an earlier owner's run covers leads to more than a page by now: its place is taken by others, and nobody
+/// waits for it.
+#[test]
+fn a_covered_row_that_becomes_a_fan_out_holds_up_no_key() {
+    let mut table = Table::new(&journaling());
+    table.next_owner(begun_for("a", vec![1]));
+    let (author, book) = (row(1, "author", 4), row(2, "a", 4));
+    let leads = leads_to(&book);
+    let rows = vec![taken(author, Leads::Replace(Vec::new())), taken(book, leads)];
+    table.harvest(Intake { taken: rows, ..Intake::default() });
+    assert_eq!(keys(&table.done("load")), ["a"]);
+}
+
+/// Rows of a key that wait for the covered one are read again and again, and may be all that a poll has room for: then a
+/// sweep looks behind them.
+#[test]
+fn a_covered_row_is_found_behind_those_that_wait_for_it() {
+    let mut table = Table::with_limits(&journaling(), Limits { poll_rows_max: 1, ..Limits::default() });
+    table.next_owner(begun_for("a", vec![9]));
+    for _ in 0..3000 {
+        if table.asked().sweep.is_some_and(|sweep| sweep.to >= 9) {
+            table.rows(&[(9, "a")]);
+            assert!(!table.given.is_empty(), "the run goes on");
+            return;
+        }
+        table.rows(&[(1, "a")]);
+        table.pass(10);
+    }
+    panic!("no sweep has looked far enough");
 }
 
 /// A refused step is not journaled as done.

@@ -1,6 +1,8 @@
 //! What is merged, what waits, and when rows go.
 
 use honeyflow_engine::core::{Input, plan::Limits};
+use honeyflow_event::{Epoch, Stamp};
+use honeyflow_step::Outcome;
 use honeyflow_store::Reply;
 use honeyflow_workflow::{Workflow, builder::step};
 
@@ -40,6 +42,29 @@ fn rl_13_a_row_goes_after_its_sink_and_by_its_id() {
     assert!(table.written.is_empty());
     table.done("index");
     assert_eq!(settled(&table.commit()), [7]);
+}
+
+/// RL-10: refused by a higher sequence of the same epoch it is superseded, and done. Refused by a higher epoch nothing is
+/// known: a higher one is asked for, and the run begins anew.
+#[test]
+fn rl_10_refused_by_a_newer_epoch_is_not_superseded() {
+    let mut table = Table::new(&plain());
+    table.rows(&[(1, "a")]);
+    table.done("load");
+    let (batch, work) = table.next();
+    let sent = work.items[0].stamp;
+    let superseded = Stamp::new(sent.epoch(), 77);
+    table.answer(batch, 1, &Outcome::Stale { stored: superseded });
+    assert_eq!((settled(&table.commit()), table.minted), (vec![1], 0));
+
+    table.rows(&[(2, "a")]);
+    table.done("load");
+    let (batch, work) = table.next();
+    let newer = Stamp::new(Epoch(work.items[0].stamp.epoch().0 + 5), 1);
+    table.answer(batch, 1, &Outcome::Stale { stored: newer });
+    assert_eq!((table.minted, table.written.len()), (1, 0), "the row stays");
+    assert_eq!((table.open_runs(), table.reason()), (1, "shard-moving"));
+    assert_eq!(table.alarms, ["sink-ahead"]);
 }
 
 /// WF-23: a row that two workflows owe goes with the last of them.
