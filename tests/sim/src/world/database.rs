@@ -33,12 +33,15 @@ pub(super) enum Asked {
     Recover(SourceId, u64),
     Poll(SourceId, u64),
     Write(SourceId, WriteId),
+    Look(SourceId, u64),
 }
 
 impl Asked {
     fn source(self) -> SourceId {
         match self {
-            Asked::Recover(source, _) | Asked::Poll(source, _) | Asked::Write(source, _) => source,
+            Asked::Recover(source, _) | Asked::Poll(source, _) | Asked::Write(source, _) | Asked::Look(source, _) => {
+                source
+            }
         }
     }
 }
@@ -135,7 +138,7 @@ impl World {
         let input = self.heard(asked, result);
         let wait = match (&input, asked) {
             // the shell waits before it asks again
-            (Input::Recovered { result: Err(_), .. }, Asked::Recover(..)) => SECOND / 2,
+            (Input::Recovered { result: Err(_), .. } | Input::Found { result: Err(_), .. }, _) => SECOND / 2,
             _ => 0,
         };
         self.after(back + wait, Happening::Hears { who, input });
@@ -161,6 +164,13 @@ impl World {
                 Input::Polled { source, poll, result }
             }
             Asked::Write(_, write) => Input::Written { write, result },
+            Asked::Look(source, look) => {
+                let result = result.map(|reply| match reply {
+                    Reply::Signals(found) => found,
+                    other => unreachable!("asked for signals, got {other:?}"),
+                });
+                Input::Found { source, look, result }
+            }
         }
     }
 

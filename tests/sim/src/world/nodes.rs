@@ -179,6 +179,7 @@ impl World {
             Effect::Recover { source, recovery } => (Asked::Recover(source, recovery), Request::Recover),
             Effect::Poll { source, poll, request } => (Asked::Poll(source, poll), Request::Poll(request)),
             Effect::Write { source, write, request } => (Asked::Write(source, write), Request::Write(request)),
+            Effect::Look { source, look, wanted } => (Asked::Look(source, look), Request::Signals(wanted)),
             Effect::Give { worker, batch, work, .. } => {
                 let workflow = super::workers::workflow_of(&work);
                 if self.incarnations[who].holds(&workflow) {
