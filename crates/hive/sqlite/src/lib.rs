@@ -7,6 +7,7 @@
 mod answer;
 mod lock;
 mod outcome;
+mod remove;
 mod schema;
 
 use std::{
@@ -23,6 +24,8 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use answer::Hive;
+
+pub use remove::{living, refuse_if_lived_in, tables, uninstall};
 
 /// Requests waiting for the connection. A node sends one beat at a time; more than this is a storm.
 const QUEUE_MAX: usize = 256;

@@ -56,3 +56,9 @@ pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     }
     Ok(())
 }
+
+/// Every table that a migration makes.
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    let made = MIGRATIONS.iter().flat_map(|migration| migration.split("create table ").skip(1));
+    made.filter_map(|rest| rest.split_whitespace().next()).chain(["hive_meta"])
+}

@@ -26,10 +26,9 @@ pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<P
         let Some(database) = &source.database else { continue };
         let path = format!("source.{}.url", source.source);
         if let Ok(mode) = database.journal_mode().await {
-            lines.push(Line {
-                what: "durability",
-                found: format!("{}: journal {mode}, our commits with synchronous = FULL", source.source),
-            });
+            if let Ok(durability) = database.durability().await {
+                lines.push(Line { what: "durability", found: format!("{}: {durability}", source.source) });
+            }
             if mode != "wal" {
                 let message = format!(
                     "the database's journal is `{mode}`: readers and the application's writers wait for each other"

@@ -214,6 +214,10 @@ fn serve(output: &Output, work: impl Future<Output = Result<Done, Fault>>) -> Re
 pub fn run() -> ExitCode {
     let Arguments { global, command } = Arguments::parse();
     let context = Context { file: global.config, output: Output { format: global.output, colour: global.color } };
+    if !matches!(command, Command::Init(_)) {
+        // the data folder holds documents: what we make is nobody else's to read; a configuration is
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    }
     let done = match command {
         Command::Run(verb) => run::run(&verb, &context),
         Command::Worker(verb) => worker::run(&verb, &context),

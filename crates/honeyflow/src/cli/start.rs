@@ -83,9 +83,13 @@ fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -
 async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {
     for source in &config.sources {
         let open = OpenSource::open(config, source).await?;
+        open.database.refuse_if_not_durable().await?;
         if open.database.installed().await?.is_some() {
+            // A node that is about to be refused has nothing to queue: its empty index is nobody's.
             // Triggers that are missing or changed are the watch's business: whatever they missed must be verified.
-            rebuild::fill(config, &open).await?;
+            if !open.database.is_lived_in() {
+                rebuild::fill(config, &open).await?;
+            }
             continue;
         }
         let tables: Vec<String> = open.capture().into_iter().map(|table| table.table).collect();

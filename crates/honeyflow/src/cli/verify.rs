@@ -44,8 +44,8 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
         }
         all.extend(verified);
     }
-    let equal = all.iter().all(|verified| verified.is_equal() || arguments.repair);
-    print(&all, context)?;
+    let equal = all.iter().all(|verified| verified.is_equal() || (arguments.repair && verified.held == 0));
+    print(&all, arguments.repair, context)?;
     Ok(if equal && complete { Done::Well } else { Done::Negative })
 }
 
@@ -96,7 +96,7 @@ async fn verify_source(
     Ok((verified, all_there))
 }
 
-fn print(all: &[Verified], context: &Context) -> Result<(), Fault> {
+fn print(all: &[Verified], is_repair: bool, context: &Context) -> Result<(), Fault> {
     if context.output.is_json() {
         for verified in all {
             context.output.object(verified)?;
@@ -114,9 +114,15 @@ fn print(all: &[Verified], context: &Context) -> Result<(), Fault> {
             let key = crate::escape::line(key);
             context.output.print(&format!("  {key}: {}\n", format!("{kind:?}").to_lowercase()))?;
         }
+        if verified.held > 0 {
+            context.output.print(&format!("  {} documents without a row are kept\n", verified.held))?;
+            context
+                .output
+                .note(&format!("if their rows are meant to be gone: honeyflow source confirm SOURCE {entity}"));
+        }
         if verified.repaired > 0 {
             context.output.print(&format!("  {} repaired\n", verified.repaired))?;
-        } else if !verified.is_equal() {
+        } else if !verified.is_equal() && !is_repair {
             context.output.note("repair it with: honeyflow verify --repair");
         }
     }

@@ -4,6 +4,7 @@
 pub mod alone;
 pub mod data;
 pub mod generation;
+pub mod hold;
 pub mod plan;
 pub mod rebuild;
 pub mod reindex;

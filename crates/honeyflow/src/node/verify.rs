@@ -1,6 +1,6 @@
 //! Database and sink compared, both ways: the table is paged and the sink asked, then the sink is paged and the table
 //! asked, since the two have no order in common. A difference counts if it outlives the events of its key; a repair is
-//! an event.
+//! an event. A flood of documents without rows is not repaired before someone confirms.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,7 +11,10 @@ use honeyflow_store::{Admin, AdminReply, Load, Loaded, Reply, Request, Store};
 use honeyflow_workflow::{Expression, Graph, Role, Variables};
 use serde::Serialize;
 
-use super::reindex::{ask, event};
+use super::{
+    hold,
+    reindex::{ask, event},
+};
 use crate::registry::Bound;
 
 const PAGE: u32 = 500;
@@ -41,6 +44,9 @@ pub struct Verified {
     pub stale: u64,
     pub extra: u64,
     pub repaired: u64,
+    /// Documents without a row that were left where they are.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub held: u64,
     /// Whether contents were compared, or only that a document is there.
     pub compared: &'static str,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -96,7 +102,7 @@ impl Verification<'_> {
             }
         }
         self.outlive_events(&recipe, &mut found).await?;
-        let repaired = if repair { self.repair(&found).await? } else { 0 };
+        let (repaired, held) = if repair { self.repair(&found).await? } else { (0, 0) };
         let count = |kind| found.values().filter(|found| **found == kind).count() as u64;
         Ok(Verified {
             entity: self.bound.entity.name.clone(),
@@ -106,6 +112,7 @@ impl Verification<'_> {
             stale: count(Kind::Stale),
             extra: count(Kind::Extra),
             repaired,
+            held,
             compared: if matches!(recipe, Recipe::Content(_)) { "content" } else { "presence" },
             differences: found,
         })
@@ -177,15 +184,24 @@ impl Verification<'_> {
         Ok(())
     }
 
-    async fn repair(&self, found: &BTreeMap<String, Kind>) -> Result<u64, Failure> {
+    /// How many were repaired, and how many are held.
+    async fn repair(&self, found: &BTreeMap<String, Kind>) -> Result<(u64, u64), Failure> {
         let entity = &self.bound.entity;
-        let keys: Vec<&String> = found.keys().collect();
+        let extra = found.values().filter(|kind| **kind == Kind::Extra).count();
+        let removes = hold::may_remove(self.store, &entity.name, extra).await?;
+        let repaired = found.iter().filter(|(_, kind)| removes || **kind != Kind::Extra);
+        let keys: Vec<&String> = repaired.map(|(key, _)| key).collect();
         for keys in keys.chunks(1000) {
             let events = keys.iter().map(|key| event(entity, key.as_str().into(), PRIORITY_DEFAULT)).collect();
             self.store.call(Request::Append { events, idempotency: None }).await?;
         }
-        Ok(keys.len() as u64)
+        Ok((keys.len() as u64, if removes { 0 } else { extra as u64 }))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Documents that are made of messages have no rows to be compared with.

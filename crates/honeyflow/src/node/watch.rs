@@ -105,6 +105,14 @@ impl Watch {
             let verification = Verification { store: &source.database.store, bound, sink: &**sink, graph };
             let verified = verification.run(true, |_| {}).await?;
             tracing::warn!(%entity, missed = verified.repaired, "verified, because changes may have been missed");
+            if verified.held > 0 {
+                tracing::error!(
+                    %entity,
+                    "{} documents have no row any more, and nobody said why: they are kept until `honeyflow source confirm {} {entity}`",
+                    verified.held,
+                    source.name
+                );
+            }
         }
         Ok(())
     }

@@ -19,6 +19,27 @@ use crate::{
 const COMPARISON: &str = "compare";
 const OWED: &str = "owed";
 
+/// How commits are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Durability {
+    /// 0 off, 1 normal, 2 full, 3 extra.
+    synchronous: u8,
+    journal: String,
+}
+
+impl Durability {
+    fn is_kept(&self) -> bool {
+        self.synchronous >= 2 && !matches!(self.journal.as_str(), "off" | "memory")
+    }
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let synchronous = ["OFF", "NORMAL", "FULL", "EXTRA"].get(usize::from(self.synchronous)).unwrap_or(&"unknown");
+        write!(f, "journal {}, our commits with synchronous = {synchronous}", self.journal)
+    }
+}
+
 #[derive(Clone)]
 pub struct Database {
     pub path: PathBuf,
@@ -127,20 +148,60 @@ impl Database {
         self.store.read_with(read).await
     }
 
+    /// Everything of ours; refused while a node lives here, or events are left.
     pub async fn uninstall(&self, force: bool) -> Result<(), Failure> {
-        self.store.write_with(move |connection| capture::uninstall(connection, force)).await
+        honeyflow_hive_sqlite::refuse_if_lived_in(&self.path)?;
+        self.store.write_with(move |connection| capture::uninstall(connection, force)).await?;
+        let path = self.path.clone();
+        let removed = tokio::task::spawn_blocking(move || honeyflow_hive_sqlite::uninstall(&path)).await;
+        removed.unwrap_or_else(|_| Err(Failure::fatal("panicked", "removing the hive panicked")))
+    }
+
+    /// Whether a node works on this database now.
+    pub fn is_lived_in(&self) -> bool {
+        honeyflow_hive_sqlite::living(&self.path).is_some()
+    }
+
+    /// How the connection that acknowledges keeps what it commits.
+    pub async fn durability(&self) -> Result<Durability, Failure> {
+        let read = |connection: &mut Connection| {
+            let work = || -> rusqlite::Result<Durability> {
+                let synchronous = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+                let journal = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+                Ok(Durability { synchronous, journal })
+            };
+            work().map_err(|error| Failure::retry("store-error", format!("read how commits are kept: {error}")))
+        };
+        self.store.write_with(read).await
+    }
+
+    /// An acknowledgement that a power cut could undo is none.
+    pub async fn refuse_if_not_durable(&self) -> Result<(), Failure> {
+        let durability = self.durability().await?;
+        if durability.is_kept() {
+            return Ok(());
+        }
+        let message = format!(
+            "a power cut could undo commits in {}: {durability}; Honeyflow needs synchronous = FULL and a journal on disk \
+             (`pragma journal_mode = wal`)",
+            self.path.display()
+        );
+        Err(Failure::fatal("not-durable", message))
     }
 
     /// The statements by which an uninstallation takes away what is there.
     pub async fn uninstall_plan(&self) -> Result<String, Failure> {
-        const OURS: &str = "select 'DROP ' || upper(type) || ' \"' || replace(name, '\"', '\"\"') || '\";' from sqlite_master
-             where (type = 'trigger' and name like 'honeyflow: %') or (type = 'table' and name like 'honeyflow\\_%' escape '\\')
+        const OURS: &str =
+            "select 'DROP ' || upper(type) || ' \"' || replace(name, '\"', '\"\"') || '\";' from sqlite_master
+             where (type = 'trigger' and name like 'honeyflow: %')
+                or (type = 'table' and (name like 'honeyflow\\_%' escape '\\' or instr(?1, ' ' || name || ' ') > 0))
              order by type desc, name";
         let read = |connection: &mut Connection| {
             let mut lines = String::new();
             let work = |lines: &mut String| -> rusqlite::Result<()> {
                 let mut statement = connection.prepare(OURS)?;
-                let mut rows = statement.query([])?;
+                let hive: String = honeyflow_hive_sqlite::tables().map(|table| format!(" {table} ")).collect();
+                let mut rows = statement.query([hive])?;
                 while let Some(row) = rows.next()? {
                     lines.push_str(&row.get::<_, String>(0)?);
                     lines.push('\n');
@@ -242,5 +303,30 @@ impl Look for Rows<'_> {
             "select not exists (select 1 from (select {column} as c from {table} limit {ROWS_MAX}) where c is not null and ({misfit}))"
         );
         self.connection.query_row(&sql, [], |row| row.get(0)).unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn opened(relaxed: bool) -> (tempfile::TempDir, Database) {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("shop.db");
+        let store = SqliteStore::open(&Options { create: true, relaxed, ..Options::new(&path, "shop") }).unwrap();
+        (home, Database { path, store, catalogue: Catalogue::default() })
+    }
+
+    #[tokio::test]
+    async fn rl_20_commits_that_a_power_cut_could_undo_are_refused() {
+        let (_home, database) = opened(false).await;
+        assert_eq!(database.refuse_if_not_durable().await, Ok(()));
+        let (_home, database) = opened(true).await;
+        let failure = database.refuse_if_not_durable().await.unwrap_err();
+        assert_eq!(failure.code, "not-durable");
+        assert!(failure.message.contains("synchronous = NORMAL"), "{failure}");
+        let kept = |synchronous, journal: &str| Durability { synchronous, journal: journal.to_owned() }.is_kept();
+        assert!(kept(2, "wal") && kept(2, "delete") && kept(3, "persist"));
+        assert!(!kept(1, "wal") && !kept(0, "delete") && !kept(2, "memory") && !kept(3, "off"));
     }
 }

@@ -5,6 +5,7 @@ mod call;
 mod disk;
 mod door;
 mod generation;
+mod hold;
 mod http;
 mod namespace;
 mod node;

@@ -12,6 +12,11 @@ fn refused(shop: &Shop, config: &str) -> String {
     said
 }
 
+/// How many there ever were.
+fn events(shop: &Shop) -> i64 {
+    shop.number("select seq from sqlite_sequence where name = 'honeyflow_outbox'")
+}
+
 fn goes_on(shop: &Shop, node: &Node, epoch: u64) {
     shop.insert(101, 200);
     shop.until_quiet(node);
@@ -42,7 +47,10 @@ fn hv_39_a_second_node_on_the_same_database_is_refused() {
     let epoch = first.epoch();
     let config = shop.config().replace("\"data\"", "\"other\"");
     std::fs::write(shop.home().join("other.toml"), config).expect("a file");
+    shop.until_quiet(&first);
+    let before = events(&shop);
     let said = refused(&shop, "other.toml");
+    assert_eq!(events(&shop), before, "its empty index is no reason to queue anything");
     assert!(said.contains("another-node") && said.contains(&first.pid().to_string()), "{said}");
     goes_on(&shop, &first, epoch);
     let peers = shop.number("select count(*) from hive_node");

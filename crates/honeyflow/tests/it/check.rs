@@ -157,3 +157,28 @@ fn colour_is_for_terminals_unless_asked_for() {
     assert!(!folder.run(&["check"]).out.contains('\u{1b}'));
     assert!(folder.run(&["check", "--color", "always"]).out.contains("\u{1b}[1;31merror[unknown-section]"));
 }
+
+/// Whatever the umask of whoever started it.
+#[test]
+fn se_38_what_we_make_is_for_us_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::configured();
+    folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
+    assert_eq!(folder.run(&["source", "install", "--yes"]).code, 0);
+    assert_eq!(folder.run(&["reindex", "book"]).code, 0);
+    let mut open = vec![folder.path().join("data")];
+    let mut seen = 0;
+    while let Some(path) = open.pop() {
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        if path.is_dir() {
+            assert_eq!(mode, 0o700, "{}", path.display());
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            assert_eq!(mode, 0o600, "{}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "an index, a lock and where to find the node");
+    let ran = folder.run(&["check"]);
+    assert!(!ran.out.contains("file-mode"), "{}", ran.out);
+}

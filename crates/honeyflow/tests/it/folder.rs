@@ -50,6 +50,14 @@ impl Folder {
         connection.execute_batch(text).expect("SQL");
     }
 
+    pub fn rows(&self, query: &str) -> Vec<Vec<Option<String>>> {
+        let connection = rusqlite::Connection::open(self.path().join("shop.db")).expect("a database");
+        let mut statement = connection.prepare(query).expect("SQL");
+        let columns = statement.column_count();
+        let row = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+        statement.query_map([], row).expect("rows").collect::<Result<_, _>>().expect("rows")
+    }
+
     pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).expect("a file");
     }

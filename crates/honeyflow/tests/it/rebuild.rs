@@ -8,10 +8,10 @@ use std::{
 use crate::folder::Folder;
 
 /// A node that ends with the test.
-struct Node(Child);
+pub struct Node(Child);
 
 impl Node {
-    fn start(folder: &Folder) -> Node {
+    pub fn start(folder: &Folder) -> Node {
         let child = Command::new(env!("CARGO_BIN_EXE_honeyflow"))
             .args(["start", "--yes"])
             .current_dir(folder.path())
@@ -31,7 +31,7 @@ impl Drop for Node {
     }
 }
 
-fn until(mut holds: impl FnMut() -> bool) {
+pub fn until(mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain");

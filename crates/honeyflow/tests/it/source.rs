@@ -1,6 +1,9 @@
 //! `honeyflow source …` and what can be asked of a store without a node.
 
-use super::folder::Folder;
+use super::{
+    folder::Folder,
+    rebuild::{Node, until},
+};
 
 #[test]
 fn ob_19_install_upgrade_uninstall() {
@@ -28,6 +31,34 @@ fn ob_19_install_upgrade_uninstall() {
     let removed = folder.run(&["source", "uninstall", "--yes"]);
     assert_eq!(removed.code, 0, "{}", removed.err);
     assert!(folder.run(&["source", "list"]).out.contains("not installed"));
+}
+
+/// Also what a node has made to agree with others.
+#[test]
+fn ob_19_after_an_uninstallation_the_catalogue_is_as_before() {
+    let folder = Folder::configured();
+    folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
+    // SQLite's own notes on numbers that were given out cannot be removed
+    let catalogue =
+        || folder.rows("select type, name, sql from sqlite_master where name not like 'sqlite%' order by 1, 2");
+    let files = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut ours: Vec<_> = entries.filter(|name| name.to_string_lossy().contains("honeyflow")).collect();
+        ours.sort();
+        ours
+    };
+    let (before, files_before) = (catalogue(), files());
+    let node = Node::start(&folder);
+    until(|| folder.run(&["verify"]).code == 0);
+    let lived_in = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(lived_in.code, 1);
+    assert!(lived_in.err.contains("another-node"), "{}", lived_in.err);
+    drop(node);
+    assert!(catalogue().len() > before.len());
+    assert!(folder.run(&["source", "uninstall", "--print"]).out.contains("DROP TABLE \"hive_lease\";"));
+    let removed = folder.run(&["source", "uninstall", "--yes"]);
+    assert_eq!(removed.code, 0, "{}", removed.err);
+    assert_eq!((catalogue(), files()), (before, files_before));
 }
 
 #[test]

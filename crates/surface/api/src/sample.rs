@@ -149,6 +149,11 @@ fn per_second(from: &Beat, to: &Beat, count: impl Fn(&Beat) -> u64) -> f64 {
     if seconds > 0.0 { count(to).saturating_sub(count(from)) as f64 / seconds } else { 0.0 }
 }
 
+/// Workflows that have stopped by themselves: the rest of the node goes on.
+pub(crate) fn stopped(status: &Status) -> Vec<Name> {
+    status.closed.iter().filter(|closed| closed.reason == "fatal").map(|closed| closed.name.clone()).collect()
+}
+
 /// What keeps the node from working, from its memory and from whether its stores answer. A store's last failure alone
 /// is none: it stays in the status after the store has come back.
 pub(crate) fn obstacles(node: &Node, status: &Status, lags: &[Result<Lag, Failure>]) -> Vec<Obstacle> {

@@ -6,11 +6,12 @@ use axum::{
     body::Body,
     http::{Response, StatusCode},
 };
+use honeyflow_event::Name;
 use serde_json::{Map, Value, json};
 
 use crate::{
     answer,
-    sample::{Obstacle, obstacles},
+    sample::{Obstacle, obstacles, stopped},
     serve::App,
 };
 
@@ -22,12 +23,22 @@ pub(crate) fn health() -> Response<Body> {
 /// Names from the configuration and fixed words only: readiness is asked by anyone who reaches the port.
 pub(crate) async fn ready(app: &Arc<App>) -> Response<Body> {
     let lags = app.sampler.lags().await;
-    let obstacles = obstacles(&app.node, &(app.node.engine)(), &lags);
-    if obstacles.is_empty() {
+    let status = (app.node.engine)();
+    let obstacles = obstacles(&app.node, &status, &lags);
+    let stopped = stopped(&status);
+    if obstacles.is_empty() && stopped.is_empty() {
         return answer::json(StatusCode::OK, &json!({ "status": "ready" }));
     }
-    let reasons: Vec<_> = obstacles.iter().map(reason).collect();
+    let reasons: Vec<_> = obstacles.iter().map(reason).chain(stopped.iter().map(has_stopped)).collect();
+    if obstacles.is_empty() {
+        // it takes events, answers searches and works on all the rest: whoever sends requests here may go on
+        return answer::json(StatusCode::OK, &json!({ "status": "degraded", "reasons": reasons }));
+    }
     answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "not-ready", "reasons": reasons }))
+}
+
+fn has_stopped(workflow: &Name) -> Value {
+    json!({ "code": "workflow-stopped", "workflow": workflow, "message": "this workflow has stopped, its events wait; /v1/status says why" })
 }
 
 fn reason(obstacle: &Obstacle) -> Value {
@@ -64,13 +75,15 @@ pub(crate) async fn status(app: &Arc<App>) -> Response<Body> {
         .map(|(view, count)| json!({ "name": view.name, "entity": view.entity, "documents": count.as_ref().ok() }))
         .collect();
     let waits: Vec<_> = obstacles(node, &seen.status, &seen.lags).iter().map(reason).collect();
+    let stopped: Vec<_> = stopped(&seen.status).iter().map(has_stopped).collect();
     let shown = json!({
         "node": {
             "name": node.name,
             "version": node.version,
             "uptime_seconds": seen.uptime.as_secs(),
             "ready": waits.is_empty(),
-            "reasons": waits,
+            "degraded": !stopped.is_empty(),
+            "reasons": waits.into_iter().chain(stopped).collect::<Vec<_>>(),
         },
         "rates": { "events": seen.rates.events, "runs": seen.rates.runs, "steps": seen.rates.steps },
         "engine": seen.status,

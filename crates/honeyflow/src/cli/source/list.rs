@@ -3,7 +3,10 @@
 use honeyflow_store::{Admin, AdminReply};
 use serde::Serialize;
 
-use crate::cli::{Context, Done, Fault, block_on, open};
+use crate::{
+    cli::{Context, Done, Fault, block_on, open},
+    node::hold,
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {}
@@ -36,10 +39,16 @@ pub fn run(_: &Arguments, context: &Context) -> Result<Done, Fault> {
             if database.installed().await?.is_none() {
                 return Ok(None);
             }
-            database.admin(Admin::Lag).await.map(Some)
+            let held = hold::held(&database.store).await?;
+            database.admin(Admin::Lag).await.map(|lag| Some((lag, held)))
         })?;
         match found {
-            Ok(Some(AdminReply::Lag(lag))) => (row.waiting, row.parked) = (Some(lag.waiting), Some(lag.parked)),
+            Ok(Some((AdminReply::Lag(lag), held))) => {
+                (row.waiting, row.parked) = (Some(lag.waiting), Some(lag.parked));
+                if !held.is_empty() {
+                    row.state = format!("held: {}; honeyflow source confirm", held.join(", "));
+                }
+            }
             Ok(_) => row.state = "not installed".into(),
             Err(failure) => row.state = failure.message,
         }

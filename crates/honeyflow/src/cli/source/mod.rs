@@ -1,5 +1,6 @@
 //! `honeyflow source …`
 
+pub mod confirm;
 pub mod install;
 pub mod list;
 pub mod show;
@@ -17,7 +18,9 @@ pub enum Verb {
     Install(install::Arguments),
     /// Bring outbox and triggers to what this version and the configuration want
     Upgrade(install::Arguments),
-    /// Remove them again
+    /// Let documents go whose rows have gone without a word
+    Confirm(confirm::Arguments),
+    /// Remove outbox and triggers again
     Uninstall(uninstall::Arguments),
 }
 
@@ -27,6 +30,7 @@ pub fn run(verb: &Verb, context: &Context) -> Result<Done, Fault> {
         Verb::Show(arguments) => show::run(arguments, context),
         Verb::Install(arguments) => install::run(arguments, false, context),
         Verb::Upgrade(arguments) => install::run(arguments, true, context),
+        Verb::Confirm(arguments) => confirm::run(arguments, context),
         Verb::Uninstall(arguments) => uninstall::run(arguments, context),
     }
 }

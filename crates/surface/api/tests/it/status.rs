@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use honeyflow_engine::core::gate::Closed;
 use honeyflow_store::admin::Lag;
 use serde_json::json;
 
@@ -29,6 +30,25 @@ async fn ready_says_what_is_missing() {
     let codes: Vec<_> = answer["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].clone()).collect();
     assert_eq!(codes, ["draining", "no-lease", "store-away"]);
     assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+}
+
+/// It still takes events and answers searches: nobody should be sent elsewhere for it.
+#[tokio::test]
+async fn wf_50_a_stopped_workflow_makes_the_node_degraded() {
+    let server = start().await;
+    let stopped = |reason| Closed { name: "book".into(), reason, detail: "no such column: secret-user".into() };
+    server.status.lock().unwrap().closed = vec![stopped("paused"), stopped("breaker")];
+    assert_eq!(server.get("/ready").await.json(), json!({ "status": "ready" }));
+    server.status.lock().unwrap().closed = vec![stopped("fatal")];
+    let ready = server.get("/ready").await;
+    assert_eq!((ready.status, ready.json()["status"].as_str()), (200, Some("degraded")));
+    assert_eq!(ready.json()["reasons"][0]["workflow"], "book");
+    assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+    let status = server.get("/v1/status").await.json();
+    assert_eq!((&status["node"]["ready"], &status["node"]["degraded"]), (&json!(true), &json!(true)));
+    server.status.lock().unwrap().draining = true;
+    let ready = server.get("/ready").await;
+    assert_eq!((ready.status, ready.json()["reasons"].as_array().unwrap().len()), (503, 2));
 }
 
 #[tokio::test]
