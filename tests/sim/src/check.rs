@@ -13,7 +13,7 @@ use honeyflow_invariant::{
     verdict::End,
 };
 use honeyflow_store::Settled;
-use honeyflow_workflow::StepId;
+use honeyflow_workflow::{Role, StepId};
 
 use crate::{
     oracle::{self, Known},
@@ -132,9 +132,15 @@ fn bounds(world: &World) -> Vec<Breach> {
     let times = if world.shapes.workflows.iter().any(|shape| shape.resumes) { 3 } else { 1 };
     // the last row for which there was room may lead to several documents, by two workflows
     let led_to = usize::try_from(world.options.containers_max.min(world.options.keys) * 2).unwrap_or(usize::MAX);
+    // runs that only wait take no room; there is one for each key at the most, with the rows it may have
+    let waits = |shape: &Shape| shape.graph.steps.iter().any(|step| matches!(step.role, Role::Sleep | Role::Wait));
+    let waiting = if world.shapes.workflows.iter().any(waits) { world.options.keys } else { 0 };
+    let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
+    let (runs, rows) = (limits.runs_max * times + led_to + waiting, limits.rows_max * times);
+    let rows = rows + waiting.saturating_mul(limits.rows_per_key_max);
     rest::bounds_hold(&[
-        Seen { what: "runs in memory", most: world.history.most_runs, limit: limits.runs_max * times + led_to },
-        Seen { what: "rows in memory", most: world.history.most_rows, limit: limits.rows_max * times },
+        Seen { what: "runs in memory", most: world.history.most_runs, limit: runs },
+        Seen { what: "rows in memory", most: world.history.most_rows, limit: rows },
     ])
 }
 

@@ -236,7 +236,7 @@ impl Options {
             authors: *w.pick(&[0, 1, 3]),
             containers_max: *w.pick(&[1, 4, 100]),
             forgets_after: *w.pick(&[0, 20, 30]),
-            graph: w.below(8),
+            graph: w.below(9),
             graph_steps: *w.pick(&[6, 12, 12, 50]),
             second: w.below(2),
             store,

@@ -13,7 +13,13 @@ use crate::{options::Options, random::Random, workload::store_of};
 
 pub const PAYLOAD_MAX: u64 = 150;
 const FOR: &[Setting] = &[Setting { name: "for", required: true, value: SettingValue::Duration, doc: "how long" }];
-const KINDS: &[&str] = &["expression", "load", "work", "call", "index", "sleep", "emit"];
+const AWAITS: &[Setting] = &[
+    Setting { name: "name", required: true, value: SettingValue::Text, doc: "of the events" },
+    Setting { name: "key", required: false, value: SettingValue::Expression, doc: "their key" },
+    Setting { name: "match", required: false, value: SettingValue::Expression, doc: "which of them" },
+    Setting { name: "on-timeout", required: false, value: SettingValue::Word(&["fail", "skip"]), doc: "if none comes" },
+];
+const KINDS: &[&str] = &["expression", "load", "work", "call", "index", "sleep", "emit", "await"];
 
 /// A workflow with what the world must know of it.
 #[derive(Clone, Debug)]
@@ -59,6 +65,7 @@ fn catalogue(batch_max: u32) -> Catalogue {
         kind("index", Role::Sink, Checkpoint::Never, &[]),
         kind("sleep", Role::Sleep, Checkpoint::Always, FOR),
         kind("emit", Role::Emit, Checkpoint::Always, &[]),
+        kind("await", Role::Wait, Checkpoint::Always, AWAITS),
     ])
 }
 
@@ -87,6 +94,7 @@ pub fn draw(options: &Options) -> Shapes {
         4 => sleepy(options, tries),
         5 => emitter(tries),
         6 => stopper(tries),
+        7 => waiter(r, tries),
         _ => loop {
             let value = random_graph(r, options.graph_steps, tries);
             let readable = read("tag_x", &value, &catalogue).ok();
@@ -236,6 +244,16 @@ fn sleepy(options: &Options, tries: u64) -> Value {
 /// Where rows cannot merge or few may run, only briefly: nobody would live to see the end.
 fn sleep_ms(options: &Options) -> u64 {
     if options.limits.rows_per_key_max > 1 && options.limits.runs_max >= 200 { 1500 } else { 200 }
+}
+
+/// Whether a book comes in time or not: its sink is written.
+fn waiter(r: &mut Random, tries: u64) -> Value {
+    let which = *r.pick(&["true", "$event.key == \"b0\"", "false"]);
+    json!({ "exclusion": "key", "step": {
+        "load": { "use": "load", "tries": tries },
+        "hold": { "use": "await", "needs": ["load"], "name": "book", "match": which, "timeout": "300ms", "on-timeout": "skip" },
+        "store": { "use": "index", "needs": ["load", "hold"], "trigger": "none-failed", "tries": tries },
+    }})
 }
 
 fn emitter(tries: u64) -> Value {

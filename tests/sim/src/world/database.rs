@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use honeyflow_engine::core::{Input, WriteId, plan::SourceId};
-use honeyflow_event::{Event, Key, Kind, Target};
+use honeyflow_event::{Event, EventId, Key, Kind, Target};
 use honeyflow_hive::contract;
 use honeyflow_runtime::Failure;
 use honeyflow_source::{Intake, Leads, Page, Taken};
-use honeyflow_store::{NewEvent, Op, Polled, Reply, Request, Statement};
+use honeyflow_store::{NewEvent, Op, Polled, Recovered, Reply, Request, Statement};
 use serde_json::{Value, json};
 
 use super::{World, queue::Happening};
@@ -148,7 +148,7 @@ impl World {
         match asked {
             Asked::Recover(source, recovery) => {
                 let result = result.map(|reply| match reply {
-                    Reply::Recovered(found) => found,
+                    Reply::Recovered(found) => self.of_shard(source, found),
                     other => unreachable!("asked to recover, got {other:?}"),
                 });
                 Input::Recovered { source, recovery, result }
@@ -172,6 +172,14 @@ impl World {
                 Input::Found { source, look, result }
             }
         }
+    }
+
+    /// What was begun in other shards is for their owners.
+    fn of_shard(&self, source: SourceId, mut found: Recovered) -> Recovered {
+        let (store, shard) = (self.store_of(source), self.shapes.plan.sources[usize::from(source)].shard);
+        let is_here = |id: &EventId| self.stores[store].outbox.get(id).is_none_or(|row| row.shard == shard);
+        found.checkpoints.retain(|checkpoint| checkpoint.covers.iter().all(is_here));
+        found
     }
 
     /// What a source makes of a poll.

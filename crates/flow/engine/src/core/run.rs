@@ -142,6 +142,12 @@ impl RunState {
         self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(|extra| extra.wait.is_some()))
     }
 
+    /// Of an event that may end a wait: the answer is on its way.
+    pub fn is_asked(&self) -> bool {
+        let asked = |extra: &StepExtra| extra.wait.as_ref().is_some_and(|wait| wait.asked > 0);
+        self.extras.as_ref().is_some_and(|extras| extras.steps.iter().any(asked))
+    }
+
     pub fn is_exclusive(&self) -> bool {
         self.plan.exclusion == honeyflow_workflow::Exclusion::Key
     }

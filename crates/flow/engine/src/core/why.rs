@@ -131,7 +131,7 @@ impl Core {
                 leased: places.leased.contains(&slot),
                 queued: queued.is_some() || places.stalled.contains(&slot),
                 tried: queued.is_some_and(|queued| queued.iter().any(|queued| queued.tried)),
-                timed: places.timed.contains(&slot),
+                timed: places.timed.contains(&slot) || run.is_asked(),
                 written: places.written.contains(&slot),
                 could_go: could_go.filter(|_| run.life == Life::Open).map(|at| self.ready.queues[at.queue].kind),
             }

@@ -35,6 +35,7 @@ fn wf_60_a_retried_step_gives_up_when_it_was_told_to() {
     table.rows(&[(1, "a")]);
     let began = table.now();
     while table.open_runs() > 0 {
+        assert!(table.now().since(began) < Duration::from_secs(3600), "it is tried for ever");
         table.wait_for_batch();
         let (batch, _) = table.next();
         table.answer(batch, 1, &failed(Failure::retry("down", "not now")));
@@ -78,6 +79,7 @@ fn wf_63_one_item_that_kills_its_worker_is_found_and_the_others_get_through() {
         let (batch, work) = table.next();
         if keys(&work.items).contains(&"k11") {
             deaths += 1;
+            assert!(deaths < 100, "it is never found");
             sizes.push(work.items.len());
             table.tell(Input::WorkerLost { worker: 0 });
             table.hello(0, 8);
@@ -189,6 +191,7 @@ fn wf_115_a_target_that_is_down_for_long_is_left_alone() {
     assert!(table.written.is_empty() && table.open_runs() == 200);
     let back = table.now();
     while table.open_runs() > 0 {
+        assert!(table.now().since(back) < Duration::from_secs(3600), "it is never done");
         while let Some((batch, work)) = table.given.pop_front() {
             table.answer(batch, work.items.len(), &Outcome::Done(None));
         }

@@ -92,12 +92,8 @@ fn emcee_cause_is_kept() {
     table.rows(&[(1, "a")]);
     table.done("load");
     for _ in 0..2 {
-        while table.given.is_empty() {
-            table.pass(1_000);
-            while !table.written.is_empty() {
-                table.commit();
-            }
-        }
+        table.commit_all();
+        table.wait_for_batch();
         let (batch, _) = table.next();
         table.answer(batch, 1, &failed(Failure::reject("bad-field", "price is no number")));
     }
