@@ -58,6 +58,7 @@ pub fn item(n: u32, key: &str, input: Value) -> Item {
         stamp: Stamp::new(Epoch(7), n),
         event: Arc::new(event),
         input: (!input.is_null()).then(|| Arc::new(input)),
+        context: None,
         phase: 0,
         index: 0,
         attempt: 1,

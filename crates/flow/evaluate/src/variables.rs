@@ -1,5 +1,4 @@
-//! What an expression of a step sees beside its input: `$event` and `$index` of the item. `$run`, `$steps` and `$item`
-//! reach a step through its `input`, and are `null` here.
+//! What an expression of a step sees beside its input: the same as any other expression of the workflow.
 
 use std::sync::Arc;
 
@@ -8,10 +7,13 @@ use honeyflow_workflow::{Expression, Variables};
 
 /// For expressions that use them; others are not worth the copy.
 pub fn of(item: &Item, expressions: &[Expression]) -> Variables {
-    let is_read = expressions.iter().any(|expression| expression.source.contains("$event"));
+    let reads_event = expressions.iter().flat_map(Expression::variables).any(|name| name == "$event");
+    let context = item.context.as_deref().cloned().unwrap_or_default();
     Variables {
-        event: is_read.then(|| Arc::new(item.event.as_json())),
+        event: reads_event.then(|| Arc::new(item.event.as_json())),
+        run: context.run,
+        steps: context.steps,
+        item: context.item,
         index: Some(item.index),
-        ..Variables::default()
     }
 }

@@ -24,9 +24,19 @@ pub struct Item {
     /// The newest of the events that the run works on.
     pub event: Arc<Event>,
     pub input: Document,
+    /// What expressions of the step name beside it; none where they name nothing.
+    pub context: Option<Arc<Context>>,
     pub phase: u32,
     pub index: u32,
     pub attempt: u32,
+}
+
+/// `$run`, `$steps` and `$item`, as far as the step's own expressions read them.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Context {
+    pub run: Document,
+    pub steps: Vec<(Name, Document)>,
+    pub item: Document,
 }
 
 impl Item {

@@ -23,6 +23,8 @@ pub enum SettingValue {
     Text,
     /// Compiled with the graph; see [`crate::graph::Step::expressions`].
     Expression,
+    /// A text in which `{expression}` may stand; compiled with the graph too.
+    Template,
     /// `"5s"`
     Duration,
     /// A whole number, not negative.

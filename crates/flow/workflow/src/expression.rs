@@ -7,6 +7,7 @@ mod allowed;
 mod bounds;
 mod check;
 mod compile;
+pub mod template;
 #[cfg(test)]
 mod tests;
 mod value;

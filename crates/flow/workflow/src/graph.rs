@@ -81,11 +81,22 @@ pub struct Step {
     pub tolerate: u32,
     pub limit: Option<Name>,
     pub settings: Arc<Map<String, Value>>,
+    /// What its own expressions look at beside the input.
+    pub sees: Sees,
     /// Whether a later step or an expression reads its output; if not, nobody need keep it.
     pub output_read: bool,
     needs: Range<u32>,
     dependents: Range<u32>,
     masks: Masks,
+}
+
+/// What the expressions among a step's settings look at.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sees {
+    pub run: bool,
+    pub item: bool,
+    /// By number; none if they read no output.
+    pub steps: Vec<StepId>,
 }
 
 /// The needs of a step by kind of edge, one bit for each; used by graphs of at most 64 steps.

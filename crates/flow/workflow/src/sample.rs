@@ -15,7 +15,7 @@ const fn setting(name: &'static str, required: bool, value: SettingValue, doc: &
 const LOAD: &[Setting] = &[setting("query", false, SettingValue::Text, "a statement with $keys")];
 const TRANSFORM: &[Setting] = &[setting("expression", true, SettingValue::Expression, "what is made of the input")];
 const CALL: &[Setting] = &[
-    setting("url", true, SettingValue::Text, "where to call"),
+    setting("url", true, SettingValue::Template, "where to call"),
     setting("headers", false, SettingValue::Table, "sent with the call"),
     setting("key", false, SettingValue::Secret, "who we are"),
 ];

@@ -1,7 +1,9 @@
 //! `honeyflow start`: runs a node until it is told to stop. The first SIGTERM or Ctrl-C drains it, a second one ends it
 //! at once. A changed configuration is taken over without a restart; one with errors is reported and ignored.
 
-use honeyflow_engine::shell::Service;
+use std::os::unix::process::CommandExt;
+
+use honeyflow_engine::shell::{STUCK, Service};
 use honeyflow_runtime::Failure;
 use tokio::signal::unix::SignalKind;
 
@@ -75,9 +77,21 @@ async fn open(config: &Config, yes: bool, context: &Context) -> Result<(Node, Se
 fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<Done, Fault> {
     match ended {
         Ok(Ok(())) => Ok(Done::Well),
+        Ok(Err(failure)) if failure.code == STUCK => Err(begin_anew(&failure).into()),
         Ok(Err(failure)) => Err(failure.into()),
         Err(error) => Err(Failure::fatal("panicked", format!("the node panicked: {error}")).into()),
     }
+}
+
+/// The process in the place of itself: threads that nobody can stop end with the old one. Returns only if that fails.
+fn begin_anew(failure: &Failure) -> Failure {
+    tracing::error!("{failure}: the node begins anew");
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Failure::fatal(STUCK, format!("cannot begin anew: {error}")),
+    };
+    let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
+    Failure::fatal(STUCK, format!("cannot begin anew: {error}"))
 }
 
 async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Result<(), Fault> {

@@ -107,6 +107,7 @@ fn value(value: SettingValue) -> Cow<'static, str> {
             return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or ").into();
         }
         SettingValue::Text => "text",
+        SettingValue::Template => "text with `{expression}`",
         SettingValue::Expression => "expression",
         SettingValue::Duration => "duration",
         SettingValue::Number => "number",

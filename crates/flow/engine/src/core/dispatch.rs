@@ -6,8 +6,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use honeyflow_event::{Document, Event};
 use honeyflow_runtime::Moment;
-use honeyflow_step::{Batch, Item};
-use honeyflow_workflow::{Role, StepId};
+use honeyflow_step::{Batch, Context, Item};
+use honeyflow_workflow::{Role, StepId, graph::Sees};
 use serde_json::{Map, Value};
 
 use super::{
@@ -275,6 +275,7 @@ impl Core {
         let run = self.runs.get(ready.run).expect("looked up by the caller");
         let event = self.newest_event(run);
         let input = input_of(run, step, ready.index, &event);
+        let context = self.context_of(run, step, ready.index);
         let (entity, attempt) = (run.entity.clone(), run.attempt + 1);
         let key = self.keys.get(run.key).key.clone();
         let run = self.runs.get_mut(ready.run).expect("looked up by the caller");
@@ -284,7 +285,23 @@ impl Core {
             true => honeyflow_event::Stamp::new(stamp.epoch(), honeyflow_event::Stamp::SEQUENCE_MAX),
             false => stamp,
         };
-        Item { entity, key, stamp, event, input, phase: 0, index: ready.index, attempt }
+        Item { entity, key, stamp, event, input, context, phase: 0, index: ready.index, attempt }
+    }
+
+    /// What the step's own expressions name; nearly always nothing.
+    fn context_of(&self, run: &RunState, step: StepId, index: u32) -> Option<Arc<Context>> {
+        let graph = &run.plan.graph;
+        let sees = &graph.steps[step as usize].sees;
+        if *sees == Sees::default() {
+            return None;
+        }
+        let each = run.extras.as_ref().and_then(|extras| extras.instances.iter().find(|each| each.step == step));
+        let name = |id: &StepId| graph.steps[*id as usize].name.clone();
+        Some(Arc::new(Context {
+            run: sees.run.then(|| Arc::new(self.run_name(run).as_json())),
+            steps: sees.steps.iter().map(|id| (name(id), run.output(*id))).collect(),
+            item: each.filter(|_| sees.item).and_then(|each| each.items.get(index as usize).cloned().flatten()),
+        }))
     }
 
     fn note_given(&mut self, ready: &Ready, step: StepId, event: honeyflow_event::EventId) {

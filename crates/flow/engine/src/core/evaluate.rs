@@ -1,9 +1,9 @@
 //! What a step's expressions have given, before its dispatch: go, skip, one instance per element, sleep or emit.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT};
-use honeyflow_runtime::Failure;
+use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
+use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{NewEvent, write::Checkpointed};
 use honeyflow_workflow::{End, Instances, Otherwise, Role};
 use serde_json::Value;
@@ -19,16 +19,19 @@ use super::{
 };
 
 const INSTANCES_MAX: usize = 10_000;
+/// Events of one step: they are stored in one transaction.
+const EMITTED_MAX: usize = 1_000;
+/// Before expressions are evaluated that were not reached in time.
+const AGAIN: Duration = Duration::from_millis(200);
 
 impl Core {
     pub(crate) fn evaluated(&mut self, batch: BatchId, results: Vec<Evaluated>, effects: &mut Vec<Effect>) {
-        let _ = effects;
         let Some(held) = self.close_batch(batch) else {
             self.counters.stale_answers += 1;
             return;
         };
         self.ready.queues[held.queue].finished += 1;
-        let step = self.ready.queues[held.queue].step;
+        let (workflow, step) = (self.ready.queues[held.queue].workflow, self.ready.queues[held.queue].step);
         if results.len() != held.items.len() {
             self.suspect(&held, Cause::Unclear);
             return;
@@ -36,9 +39,20 @@ impl Core {
         for (item, result) in held.items.iter().zip(results) {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
-            if run.life == Life::Open {
-                let waiting = Waiting { run: item.run, step, index: item.index };
-                self.decided(waiting, item.attempt, result);
+            if run.life != Life::Open {
+                continue;
+            }
+            let waiting = Waiting { run: item.run, step, index: item.index };
+            match result {
+                Evaluated::Failed(failure) if failure.class == Class::Fatal => {
+                    let until = self.stop_workflow(workflow, failure, effects);
+                    self.timers.set(until, Timer::Gate);
+                    self.enqueue(waiting, true);
+                }
+                Evaluated::Failed(failure) if failure.class != Class::Reject => {
+                    self.timers.set(self.now.after(AGAIN), Timer::Cohort(vec![waiting]));
+                }
+                result => self.decided(waiting, item.attempt, result),
             }
         }
     }
@@ -62,11 +76,11 @@ impl Core {
                 self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
             }
             Evaluated::Skip => self.finish(waiting, End::Skipped, None),
-            Evaluated::Each(inputs) if inputs.len() > INSTANCES_MAX => {
+            Evaluated::Each { inputs, .. } if inputs.len() > INSTANCES_MAX => {
                 let message = format!("for-each gave {} items, the limit is {INSTANCES_MAX}", inputs.len());
                 self.fail(waiting, Failure::reject("plan-limit", message));
             }
-            Evaluated::Each(inputs) => {
+            Evaluated::Each { inputs, items } => {
                 let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
                 let mut instances = Instances::new(count, definition.parallel, definition.tolerate);
                 if instances.verdict().is_some() {
@@ -80,9 +94,9 @@ impl Core {
                 }
                 let outputs = vec![None; inputs.len()];
                 run.extra(step, 0).evaluated = true;
-                run.extras.get_or_insert_default().instances.push(Each { step, instances, inputs, outputs });
+                run.extras.get_or_insert_default().instances.push(Each { step, instances, inputs, items, outputs });
             }
-            Evaluated::Reject(failure) => self.fail(waiting, failure),
+            Evaluated::Failed(failure) => self.fail(waiting, failure),
             Evaluated::Sleep(millis) => {
                 run.extra(step, index).evaluated = true;
                 let source = &self.sources[run.source as usize];
@@ -112,6 +126,12 @@ impl Core {
         let Some(run) = self.runs.get(waiting.run) else { return };
         let event = self.newest_event(run);
         let settled = self.settled(run);
+        if values.len() > EMITTED_MAX {
+            let message = format!("event.emit was given {} events, the limit is {EMITTED_MAX}", values.len());
+            self.fail(waiting, Failure::reject("too-many-events", message));
+            return;
+        }
+        let payload_bytes_max = self.plan.sources[run.source as usize].payload_bytes_max;
         let mut events = Vec::with_capacity(values.len());
         for (number, value) in values.iter().enumerate() {
             let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -120,18 +140,33 @@ impl Core {
                 Some(Value::Number(number)) => Some(number.to_string().into()),
                 _ => None,
             };
-            let (Some(entity), Some(key)) = (text("entity"), key) else {
+            let (Some(entity), Some(key)) = (text("entity").filter(|entity| !entity.is_empty()), key) else {
                 let message = "event.emit needs `entity` and `key` (text or number) in each event";
                 self.fail(waiting, Failure::reject("bad-event", message));
                 return;
             };
+            let payload: Option<Arc<str>> = value.get("payload").map(|payload| payload.to_string().into());
+            let bytes = payload.as_ref().map_or(0, |payload| payload.len());
+            // Whoever reads it would park it: better the one who wrote it.
+            let (code, what, bytes, max) = if key.len() > KEY_BYTES_MAX {
+                ("key-too-long", "key", key.len(), KEY_BYTES_MAX as u64)
+            } else if entity.len() > KEY_BYTES_MAX {
+                ("bad-event", "entity", entity.len(), KEY_BYTES_MAX as u64)
+            } else {
+                ("payload-too-large", "payload", bytes, payload_bytes_max)
+            };
+            if bytes as u64 > max {
+                let message = format!("the {what} of event {number} has {bytes} bytes, the limit is {max}");
+                self.fail(waiting, Failure::reject(code, message));
+                return;
+            }
             let priority = value.get("priority").and_then(Value::as_u64).and_then(|level| u8::try_from(level).ok());
             let once = format!(
                 "{}/{}/{}/{}/{}/{number}",
                 settled.workflow, settled.entity, settled.key, event.id, waiting.step
             );
             events.push(NewEvent {
-                kind: if value.get("payload").is_some() { Kind::Message } else { Kind::Row },
+                kind: if payload.is_some() { Kind::Message } else { Kind::Row },
                 tenant: settled.tenant.clone(),
                 entity: Name::from(entity),
                 key,
@@ -141,7 +176,7 @@ impl Core {
                 dedupe: Some(once.into()),
                 traceparent: event.traceparent.clone(),
                 root: Some(event.root.unwrap_or(event.id)),
-                payload: value.get("payload").map(|payload| payload.to_string().into()),
+                payload,
             });
         }
         let after = After::Finished(waiting, None);

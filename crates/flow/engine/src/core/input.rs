@@ -171,6 +171,16 @@ pub struct ToEvaluate {
     pub run: RunName,
 }
 
+impl honeyflow_evaluate::Subject for ToEvaluate {
+    fn entity(&self) -> &Name {
+        &self.run.entity
+    }
+
+    fn key(&self) -> &Key {
+        &self.run.key
+    }
+}
+
 /// What expressions see of the run as `$run`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunName {
@@ -220,9 +230,12 @@ pub enum Evaluated {
     Go(Document),
     /// `when` was false or null.
     Skip,
-    /// Inputs of the instances.
-    Each(Vec<Document>),
-    Reject(Failure),
+    /// Inputs of the instances, and the elements that they stand for.
+    Each {
+        inputs: Vec<Document>,
+        items: Vec<Document>,
+    },
+    Failed(Failure),
     /// `sleep`: milliseconds from now.
     Sleep(u64),
     /// `event.wait`: so many milliseconds at most, for an event of this key, or of any.

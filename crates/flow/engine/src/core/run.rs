@@ -63,6 +63,8 @@ pub(crate) struct Each {
     pub step: StepId,
     pub instances: Instances,
     pub inputs: Vec<Document>,
+    /// The elements of `for-each`.
+    pub items: Vec<Document>,
     pub outputs: Vec<Document>,
 }
 

@@ -14,7 +14,7 @@ use crate::core::{
 };
 
 pub fn all(graph: &Graph, step: StepId, items: &[ToEvaluate]) -> Vec<Evaluated> {
-    items.iter().map(|item| one(graph, &graph.steps[step as usize], item).unwrap_or_else(Evaluated::Reject)).collect()
+    items.iter().map(|item| one(graph, step, item).unwrap_or_else(Evaluated::Failed)).collect()
 }
 
 /// Whether an arriving event passes. An error is no `false`.
@@ -51,7 +51,12 @@ fn steps(graph: &Graph, outputs: &[(StepId, Document)]) -> Vec<(Name, Document)>
     outputs.iter().map(|(id, output)| (graph.steps[*id as usize].name.clone(), output.clone())).collect()
 }
 
-fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failure> {
+/// What the expressions of a step make of one run.
+///
+/// # Errors
+/// If one of them fails, or gives what it must not.
+pub fn one(graph: &Graph, step: StepId, item: &ToEvaluate) -> Result<Evaluated, Failure> {
+    let step = &graph.steps[step as usize];
     let input = item.input.as_deref().unwrap_or(&Value::Null);
     let mut variables = Variables {
         event: Some(Arc::new(item.event.as_json())),
@@ -73,9 +78,10 @@ fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failu
                 return Err(Failure::reject("bad-for-each", format!("for-each gave {}, not a list", kind(&other))));
             }
         };
-        let mut inputs = Vec::with_capacity(list.len());
+        let (mut inputs, mut items) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
         for (index, element) in list.into_iter().enumerate() {
             let element = Arc::new(element);
+            items.push(Some(element.clone()));
             variables.item = Some(element.clone());
             variables.index = u32::try_from(index).ok();
             inputs.push(match &step.input {
@@ -83,7 +89,7 @@ fn one(graph: &Graph, step: &Step, item: &ToEvaluate) -> Result<Evaluated, Failu
                 None => Some(element),
             });
         }
-        return Ok(Evaluated::Each(inputs));
+        return Ok(Evaluated::Each { inputs, items });
     }
     let given = match &step.input {
         Some(expression) => document(evaluate(expression, "input", input, &variables)?),

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use futures_util::future::BoxFuture;
+use hashbrown::HashMap;
 use honeyflow_evaluate::{Evaluator, Pool};
 use honeyflow_event::{Key, Name};
 use honeyflow_hive::{HiveStore, NodeId, member, service};
@@ -29,8 +30,10 @@ const INPUTS_MAX: usize = 1024;
 const INPUTS_AT_ONCE: usize = 64;
 /// A call to the store that takes longer is made again.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of the expressions of a batch; two fifths of it for one item.
-const EVALUATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Threads that expressions have left behind cannot be stopped: with so many of them the process must begin anew.
+const ABANDONED_MAX: usize = 8;
+/// The code of the failure that says so.
+pub const STUCK: &str = "stuck-expressions";
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// A source, the store in its own database, and the leases there: epochs live where the rows are that they protect.
@@ -111,8 +114,8 @@ impl Handle {
 
 pub struct Service {
     config: Config,
-    /// By workflow: whose expressions are too slow is counted there.
-    evaluators: Vec<Arc<Evaluator>>,
+    /// By workflow's name: whose expressions are too slow is counted there.
+    evaluators: HashMap<Name, Arc<Evaluator>>,
     inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Sender<Status>,
     asked: tokio::sync::Mutex<mpsc::Receiver<Question>>,
@@ -123,7 +126,8 @@ impl Service {
         let inputs = Arc::new(ArcSwapOption::empty());
         let (status, watched) = watch::channel(Status::default());
         let (questions, asked) = mpsc::channel(16);
-        let evaluators = config.plan.workflows.iter().map(|_| Arc::new(Evaluator::new(config.pool.clone()))).collect();
+        let names = config.plan.workflows.iter().map(|workflow| workflow.name.clone());
+        let evaluators = names.map(|name| (name, Arc::new(Evaluator::new(config.pool.clone())))).collect();
         let asked = tokio::sync::Mutex::new(asked);
         let service = Service { config, evaluators, inputs: inputs.clone(), status, asked };
         (service, Handle { inputs, status: watched, questions })
@@ -204,10 +208,22 @@ impl Service {
                 Some(Question { key, limit, answer }) = asked.recv() => {
                     let _ = answer.send(core.runs(key.as_deref(), limit));
                 }
-                _ = status_tick.tick() => { self.status.send_replace(core.status()); },
+                _ = status_tick.tick() => {
+                    self.status.send_replace(core.status());
+                    let stuck = self.config.pool.abandoned_in_all();
+                    if stuck >= ABANDONED_MAX {
+                        let message = format!("{stuck} expressions never came back, each holds a core; find them by `too-slow` in the log");
+                        return Err(Failure::fatal(STUCK, message));
+                    }
+                }
                 () = tokio::time::sleep(wait) => core.advance(Input::Tick, self.config.clock.now(), &mut effects),
             }
         }
+    }
+
+    fn evaluator(&self, workflow: &str) -> Arc<Evaluator> {
+        let known = self.evaluators.get(workflow).cloned();
+        known.unwrap_or_else(|| Arc::new(Evaluator::new(self.config.pool.clone())))
     }
 
     fn port(&self, source: SourceId) -> &SourcePort {
@@ -261,13 +277,15 @@ impl Service {
                 });
             }
             Effect::Judge { judge, workflow, items } => {
-                let evaluator = self.evaluators[workflow].clone();
+                let evaluator = self.evaluator(&self.config.plan.workflows[workflow].name);
                 tokio::spawn(async move {
-                    let results = evaluator.run(Arc::new(items), EVALUATION_TIMEOUT, Arc::new(evaluate::judge)).await;
+                    let results = evaluator.run(Arc::new(items), worker::TIMEOUT, Arc::new(evaluate::judge)).await;
                     let _ = inputs.send(Input::Judged { judge, results }).await;
                 });
             }
-            Effect::Give { batch, work, .. } => worker::work(&self.config.steps, batch, work, inputs),
+            Effect::Give { batch, work, .. } => {
+                worker::work(&self.config.steps, |workflow| self.evaluator(workflow), batch, work, inputs);
+            }
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.
             Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
             Effect::Mint { source, lease, floor } => {

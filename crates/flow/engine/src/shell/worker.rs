@@ -1,15 +1,21 @@
 //! The worker in the node: a task per batch, bounded by the room the core was told of.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use honeyflow_evaluate::Evaluator;
 use honeyflow_step::Step;
-use honeyflow_workflow::expression::STACK_BYTES;
 use tokio::sync::mpsc;
 
 use super::evaluate;
-use crate::core::{BatchId, Input, input::Work};
+use crate::core::{BatchId, Evaluated, Input, input::Work};
 
-pub(super) fn work(steps: &[Vec<Arc<dyn Step>>], batch: BatchId, work: Work, inputs: mpsc::Sender<Input>) {
+pub(super) fn work(
+    steps: &[Vec<Arc<dyn Step>>],
+    evaluator: impl FnOnce(&str) -> Arc<Evaluator>,
+    batch: BatchId,
+    work: Work,
+    inputs: mpsc::Sender<Input>,
+) {
     match work {
         Work::Execute { workflow, step, batch: work } => {
             let timeout = work.timeout;
@@ -29,16 +35,17 @@ pub(super) fn work(steps: &[Vec<Arc<dyn Step>>], batch: BatchId, work: Work, inp
             });
         }
         Work::Evaluate { graph, step, items } => {
-            // A thread of its own with a stack for the deepest expression there can be. The answer is lost with it if it
-            // panics or never ends: then the batch is taken back at its deadline.
-            let evaluation = std::thread::Builder::new().name("expressions".to_owned()).stack_size(STACK_BYTES);
-            let started = evaluation.spawn(move || {
-                let results = evaluate::all(&graph, step, &items);
-                let _ = inputs.blocking_send(Input::Evaluated { batch, results });
+            let evaluator = evaluator(&graph.name);
+            let timeout = TIMEOUT.min(graph.steps[step as usize].timeout);
+            tokio::spawn(async move {
+                let one = move |item: &_| evaluate::one(&graph, step, item);
+                let results = evaluator.run(Arc::new(items), timeout, Arc::new(one)).await;
+                let results = results.into_iter().map(|result| result.unwrap_or_else(Evaluated::Failed)).collect();
+                let _ = inputs.send(Input::Evaluated { batch, results }).await;
             });
-            if let Err(error) = started {
-                tracing::error!(%error, "no thread for expressions");
-            }
         }
     }
 }
+
+/// Of the expressions of a batch; two fifths of it for one item.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);

@@ -114,6 +114,7 @@ pub struct Engine {
     store: Arc<Watched>,
     pub handle: Handle,
     pub target: Arc<Target>,
+    pub pool: Arc<honeyflow_evaluate::Pool>,
     left: watch::Receiver<usize>,
 }
 
@@ -129,9 +130,10 @@ impl Engine {
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
         let member = member::Config::new(NodeId(uuid::Uuid::from_u128(1)), "node".into(), "{}".to_owned());
+        let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
-            pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
+            pool: pool.clone(),
             plan,
             sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive }],
             steps,
@@ -140,7 +142,7 @@ impl Engine {
             clock: Arc::new(clock),
             seed: 7,
         });
-        Engine { service: Arc::new(service), store, handle, target, left }
+        Engine { service: Arc::new(service), store, handle, target, pool, left }
     }
 
     pub fn rows(&self, ids: std::ops::RangeInclusive<i64>) {

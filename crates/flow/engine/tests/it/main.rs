@@ -6,6 +6,7 @@ mod emcee;
 mod emcee_masters;
 mod emcee_messages;
 mod engine;
+mod expressions;
 mod journal;
 mod order;
 mod runs;

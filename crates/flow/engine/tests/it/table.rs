@@ -25,7 +25,7 @@ use honeyflow_workflow::{
 use smallvec::smallvec;
 
 /// As the plan names them; the first is what expressions are worked on as.
-const KINDS: [&str; 8] = ["expression", "load", "work", "index", "call", "sleep", "wait", "emit"];
+const KINDS: [&str; 9] = ["expression", "load", "work", "index", "call", "sleep", "wait", "emit", "shape"];
 const LEASE: &str = "shard/shop/0";
 
 pub struct Table {
@@ -42,6 +42,9 @@ pub struct Table {
     /// Questions about events lie there too, once `keeps_questions` is set; else they are answered at once.
     pub questions: VecDeque<(JudgeId, Vec<ToJudge>)>,
     pub keeps_questions: bool,
+    /// So do expressions of steps: batches and their sizes.
+    pub evaluations: VecDeque<(BatchId, usize)>,
+    pub keeps_evaluations: bool,
     /// Events that the store keeps for those who wait; they are found at once, unless `keeps_looks` is set.
     pub kept: Vec<Arc<Event>>,
     pub looks: VecDeque<(u64, Vec<Wanted>)>,
@@ -67,6 +70,7 @@ fn kinds() -> Catalogue {
     const fn setting(name: &'static str, value: SettingValue) -> Setting {
         Setting { name, required: false, value, doc: "" }
     }
+    const SHAPE: &[Setting] = &[setting("expression", SettingValue::Expression)];
     const WAIT: &[Setting] = &[
         setting("name", SettingValue::Text),
         setting("key", SettingValue::Expression),
@@ -89,6 +93,7 @@ fn kinds() -> Catalogue {
         kind("sleep", Role::Sleep, Checkpoint::Always, FOR),
         kind("wait", Role::Wait, Checkpoint::Always, WAIT),
         kind("emit", Role::Emit, Checkpoint::Always, &[]),
+        kind("shape", Role::Work, Checkpoint::Never, SHAPE),
     ])
 }
 
@@ -142,6 +147,8 @@ impl Table {
             minted: 0,
             questions: VecDeque::new(),
             keeps_questions: false,
+            evaluations: VecDeque::new(),
+            keeps_evaluations: false,
             kept: Vec::new(),
             looks: VecDeque::new(),
             keeps_looks: false,
@@ -190,6 +197,9 @@ impl Table {
         let mut evaluated = Vec::new();
         for effect in effects {
             match effect {
+                Effect::Give { batch, work: Work::Evaluate { items, .. }, .. } if self.keeps_evaluations => {
+                    self.evaluations.push_back((batch, items.len()));
+                }
                 // Expressions are answered at once.
                 Effect::Give { batch, work: Work::Evaluate { graph, step, items }, .. } => {
                     evaluated.push(Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) });

@@ -13,7 +13,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "url",
         required: true,
-        value: SettingValue::Text,
+        value: SettingValue::Template,
         doc: "where to call; `{expression}` may stand in path segments and query values, as in https://api/book/{.id}",
     },
     setting("method", SettingValue::Text, "GET, POST (the default), PUT, PATCH, DELETE or HEAD"),

@@ -3,7 +3,7 @@
 //! Invariant: whatever the data, a rendered URL has the origin that was written, and as many segments and parameters.
 
 use honeyflow_runtime::Failure;
-use honeyflow_workflow::{Expression, Variables};
+use honeyflow_workflow::{Expression, Variables, expression::template};
 use reqwest::Url;
 use serde_json::Value;
 
@@ -129,7 +129,7 @@ fn parts(tail: &str) -> Result<Vec<Part>, Error> {
         rest = &rest[character.len_utf8()..];
         match character {
             '{' => {
-                let end = closing(rest).ok_or(Error::Unclosed)?;
+                let end = template::closing(rest).ok_or(Error::Unclosed)?;
                 let written = &rest[..end];
                 rest = &rest[end + 1..];
                 if in_query && !in_value {
@@ -168,40 +168,6 @@ fn parts(tail: &str) -> Result<Vec<Part>, Error> {
         return Err(Error::Dots);
     }
     Ok(parts)
-}
-
-/// Where the brace that was opened just before `text` is closed: jq has braces of its own, and strings that may hold
-/// any, with expressions inside.
-fn closing(text: &str) -> Option<usize> {
-    let mut open = vec!['}'];
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        let in_string = open.last() == Some(&'"');
-        match character {
-            '\\' if in_string => {
-                let (_, escaped) = characters.next()?;
-                open.extend((escaped == '(').then_some(')'));
-            }
-            '"' if in_string => {
-                open.pop();
-            }
-            _ if in_string => {}
-            '"' => open.push('"'),
-            '{' => open.push('}'),
-            '(' => open.push(')'),
-            '[' => open.push(']'),
-            '}' | ')' | ']' => {
-                if open.pop()? != character {
-                    return None;
-                }
-                if open.is_empty() {
-                    return Some(at);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 /// For messages: the beginning, and nothing that a terminal would take for a command.

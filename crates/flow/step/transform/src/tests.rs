@@ -47,6 +47,21 @@ async fn wf_28_an_expression_sees_input_and_event() {
     assert_eq!(failure(&one(".a.b", json!({"a": 1})).await), (Class::Reject, "expression-failed"));
 }
 
+/// WF-15: the same as every other expression of the workflow.
+#[tokio::test]
+async fn wf_15_an_expression_sees_run_steps_item_and_index() {
+    let step = transform("[$run.key, $steps.load.title, $item, $index]");
+    let context = honeyflow_step::Context {
+        run: Some(Arc::new(json!({ "key": "a" }))),
+        steps: vec![("load".into(), Some(Arc::new(json!({ "title": "Ulysses" }))))],
+        item: Some(Arc::new(json!(7))),
+    };
+    let given =
+        outcomes(&step, vec![Item { context: Some(Arc::new(context)), index: 3, ..keyed("a") }, keyed("b")]).await;
+    assert_eq!(given[0], Outcome::Done(Some(Arc::new(json!(["a", "Ulysses", 7, 3])))));
+    assert_eq!(given[1], Outcome::Done(Some(Arc::new(json!([null, null, null, 0])))));
+}
+
 #[tokio::test]
 async fn wf_28_a_payload_is_json_or_text() {
     let step = transform("$event.payload");

@@ -12,7 +12,10 @@ use honeyflow_event::Name;
 use super::{CompiledOn, Graph, Rule, order, reach, reads::Ancestors};
 use crate::catalogue::{Catalogue, Kind, Role, SettingValue};
 use crate::definition::{Definition, EDGES_MAX, Edge, Otherwise, STEPS_MAX, StepDefinition, Trigger};
-use crate::{expression::Expression, problem::Problem};
+use crate::{
+    expression::{Expression, template},
+    problem::Problem,
+};
 
 /// Guessing what was meant costs a look at every name; beyond this many slips nobody reads the guesses.
 const GUESSES_MAX: usize = 20;
@@ -204,10 +207,18 @@ impl<'a> Compiler<'a> {
         }
         let mut settings = Vec::new();
         for setting in kind.iter().flat_map(|kind| kind.settings) {
+            let source = step.settings.get(setting.name).and_then(|value| value.as_str());
+            if setting.value == SettingValue::Template {
+                // what is wrong with the rest of the text, its kind says
+                let places = template::placeholders(source.unwrap_or_default());
+                let parsed = places.filter_map(|place| self.expression(&step.name, setting.name, Some(place)));
+                let parsed: Vec<_> = parsed.collect();
+                settings.extend(parsed.into_iter().map(|expression| (Name::from(setting.name), expression)));
+                continue;
+            }
             if setting.value != SettingValue::Expression {
                 continue;
             }
-            let source = step.settings.get(setting.name).and_then(|value| value.as_str());
             if let Some(expression) = self.expression(&step.name, setting.name, source) {
                 settings.push((Name::from(setting.name), expression));
             }

@@ -98,6 +98,41 @@ fn wf_18_not_an_ancestor() {
     "#);
 }
 
+/// WF-15: expressions that stand in texts are compiled and looked at like the others.
+#[test]
+fn wf_15_placeholders_are_expressions_of_the_step() {
+    let call = |url: &str| json!({ "use": "http.call", "needs": ["load"], "url": url });
+    insta::assert_snapshot!(problems(json!({
+        "load": { "use": "work" },
+        "beside": { "use": "work" },
+        "one": call("https://host/{$steps.beside.id}"),
+        "two": call("https://host/{.id |}"),
+    })), @"
+    workflow.book.step.one.url not-an-ancestor reads `$steps.beside`, which need not have ended before `one` (add \"beside\" to its `needs`)
+    workflow.book.step.two.url bad-expression line 1, column 6: expected term
+    ");
+    let graph = graph(json!({
+        "load": { "use": "work" },
+        "between": { "use": "work", "needs": ["load"], "input": "1" },
+        "call": { "use": "http.call", "needs": ["between"], "url": "https://host/{$steps.load.id}/{$run.key}", "input": "1" },
+        "shape": { "use": "transform", "needs": ["between"], "expression": "$steps | keys", "for-each": "[1]" },
+    }));
+    let sees = |name: &str| graph[graph.step(name).unwrap()].sees.clone();
+    let id = |name: &str| graph.step(name).unwrap();
+    assert_eq!(sees("call"), Sees { run: true, item: false, steps: vec![id("load")] });
+    assert_eq!(sees("shape"), Sees { run: false, item: false, steps: vec![id("between"), id("load")] });
+    assert_eq!(sees("between"), Sees::default());
+    assert!(graph[id("load")].output_read);
+}
+
+/// WF-35, WF-34, WF-33
+#[test]
+fn wf_8_control_kinds_have_no_instances() {
+    insta::assert_snapshot!(problems(json!({
+        "wait": { "use": "sleep", "for": "1s", "for-each": "[1, 2]" },
+    })), @"workflow.book.step.wait.for-each bad-for-each `sleep` is done once in a run (let `for-each` stand in a step before it; event.emit takes a list as its `input`)");
+}
+
 /// WF-23: before a run exists there is nothing but the event.
 #[test]
 fn wf_23_the_condition_of_an_event_sees_the_event_alone() {

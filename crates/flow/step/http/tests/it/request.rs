@@ -38,6 +38,24 @@ async fn wf_25_http_call_keeps_the_step_contract() {
     step::suite(&subject).await;
 }
 
+/// WF-15
+#[tokio::test]
+async fn wf_15_url_and_body_see_run_and_steps() {
+    let server = Server::always(Reply::json("{}")).await;
+    let mut config = local(&server.url("/{$run.entity}/{$steps.load.id}"));
+    config.body = Some(Expression::parse("{title: $steps.load.title}").unwrap());
+    let context = honeyflow_step::Context {
+        run: Some(Arc::new(json!({ "entity": "book" }))),
+        steps: vec![("load".into(), Some(Arc::new(json!({ "id": 7, "title": "Ulysses" }))))],
+        item: None,
+    };
+    let sent = honeyflow_step::Item { context: Some(Arc::new(context)), ..item(5, "a", json!({})) };
+    outcomes(&step(&config), vec![sent]).await;
+    let heard = &server.heard()[0];
+    assert!(heard.head.starts_with("POST /book/7 HTTP/1.1\r\n"), "{}", heard.head);
+    assert_eq!(serde_json::from_slice::<Value>(&heard.body).unwrap(), json!({"title": "Ulysses"}));
+}
+
 #[tokio::test]
 async fn wf_29_a_call_carries_key_version_and_body() {
     let server = Server::always(Reply::json("{}")).await;

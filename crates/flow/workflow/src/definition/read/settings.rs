@@ -34,7 +34,7 @@ pub(super) fn read_settings(table: &mut Table<'_, '_>, kind: Option<&Kind>, sett
 
 fn check_setting(path: String, setting: &Setting, value: &Value, problems: &mut Vec<Problem>) {
     let (fits, expected) = match setting.value {
-        SettingValue::Text => (value.is_string(), "a text"),
+        SettingValue::Text | SettingValue::Template => (value.is_string(), "a text"),
         SettingValue::Expression => (value.is_string(), "an expression"),
         SettingValue::Duration => {
             (value.as_str().is_some_and(|text| duration::parse(text).is_some()), "a duration such as \"5s\"")

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use super::{Compiler, Parts};
 use crate::catalogue::Kind;
 use crate::definition::{Definition, Edge, StepDefinition};
-use crate::graph::{CompiledOn, Graph, Masks, Step, StepId};
+use crate::graph::{CompiledOn, Graph, Masks, Sees, Step, StepId, reads::Ancestors};
 
 impl Compiler<'_> {
     pub(super) fn build(&mut self, version: u32, on: Vec<CompiledOn>, order: &[usize], output_read: &[bool]) -> Graph {
@@ -22,7 +22,9 @@ impl Compiler<'_> {
             let of_step = append(&mut needs, self.needs[n].iter().map(|(need, edge)| (id(*need), *edge)));
             let after_step = append(&mut dependents, dependents_of[n].iter().copied());
             let masks = masks(&self.needs[n], definition);
-            steps.push(build_step(step, kind, parts, of_step, after_step, masks, output_read[n]));
+            let sees = self.sees(n, &parts, order);
+            let built = build_step(step, kind, parts, of_step, after_step, masks, output_read[n]);
+            steps.push(Step { sees, ..built });
         }
         Graph {
             name: definition.name.clone(),
@@ -36,6 +38,26 @@ impl Compiler<'_> {
             dependents,
             order: order.iter().map(|step| id(*step)).collect(),
         }
+    }
+}
+
+impl Compiler<'_> {
+    fn sees(&self, step: usize, parts: &Parts, order: &[usize]) -> Sees {
+        let own = || parts.settings.iter().map(|(_, expression)| expression);
+        let reads = |name: &str| own().any(|expression| expression.variables().any(|variable| variable == name));
+        let mut steps: Vec<StepId> = own()
+            .flat_map(|expression| expression.reads())
+            .filter_map(|name| self.by_name.get(&**name))
+            .map(|step| id(*step))
+            .collect();
+        if own().any(crate::expression::Expression::reads_all) {
+            let plain: Vec<Vec<usize>> =
+                self.needs.iter().map(|needs| needs.iter().map(|(need, _)| *need).collect()).collect();
+            steps.extend(Ancestors::new(&plain, order).of(step).map(id));
+        }
+        steps.sort_unstable();
+        steps.dedup();
+        Sees { run: reads("$run"), item: reads("$item"), steps }
     }
 }
 
@@ -71,6 +93,7 @@ fn build_step(
         tolerate: step.tolerate,
         limit: step.limit.clone(),
         settings: Arc::new(step.settings.clone()),
+        sees: Sees::default(),
         output_read,
         needs,
         dependents,
