@@ -4,6 +4,7 @@
 //! [`Fence`], and a fence comes from a [`Term`] alone, which only [`Member`] makes out of a store's answer.
 //! This crate knows no database: backends lie beneath it and implement [`HiveStore`].
 
+pub mod bucket;
 pub mod contract;
 pub mod fence;
 pub mod member;
@@ -12,7 +13,6 @@ pub mod planted;
 pub mod service;
 pub mod term;
 
-pub use contract::{HiveStore, NodeId, Reply, Request};
-
+pub use contract::{Capabilities, HiveStore, NodeId, Reply, Request};
 pub use member::Member;
 pub use term::{Fence, Term};

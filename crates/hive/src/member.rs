@@ -2,7 +2,7 @@
 //!
 //! | state of a lease | input                         | next    | effect                       |
 //! |------------------|-------------------------------|---------|------------------------------|
-//! | wanted           | member, look due              | looking | call Look                    |
+//! | wanted           | eligible member, look due     | looking | call Look                    |
 //! | looking          | free                          | taking  | call Take (epoch seen)       |
 //! | looking          | held by another               | wanted  | look again after a heartbeat |
 //! | taking           | Taken                         | held    | Granted(term)                |
@@ -14,7 +14,8 @@
 //! | dead             | a beat is answered again      | minting | call HandOver to itself      |
 //!
 //! Trust counts from the *start* of the last good beat. A dead term never revives: the lease goes on only under a new
-//! epoch. Whoever is told that it is no member any more stops everything and comes back as a new incarnation.
+//! epoch. Whoever is told that it is no member any more stops everything and comes back as a new incarnation. A store
+//! that is not the one it was (its lineage) ends all terms, and is recorded as the new one.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,7 +23,7 @@ use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::{Class, Failure, Moment};
 
 use crate::{
-    contract::{HiveStore, NodeId, Reply, Request},
+    contract::{Claim, Held, HiveStore, Mint, NodeId, Reply, Request, State, Status},
     term::Term,
 };
 
@@ -112,6 +113,7 @@ enum Asked {
     Join,
     Beat { read_only: bool },
     Lease(Name),
+    Lineage,
     Leave,
 }
 
@@ -124,6 +126,8 @@ pub struct Member {
     trust_until: Moment,
     beat_at: Moment,
     hearing: Hearing,
+    /// Of the store, once a written beat has made this node eligible there; without it nothing is taken.
+    lineage: Option<Name>,
 }
 
 /// After trust has run out the node asks without renewing until someone answers, and only then renews: one that
@@ -146,6 +150,7 @@ impl Member {
             trust_until: Moment::default(),
             beat_at: Moment::default(),
             hearing: Hearing::Good,
+            lineage: None,
         }
     }
 
@@ -163,7 +168,7 @@ impl Member {
                 if self.hearing == Hearing::Good {
                     at = at.min(self.trust_until);
                     for hold in self.holds.values() {
-                        if let Hold::Wanted { look_at } = hold {
+                        if let (Hold::Wanted { look_at }, true) = (hold, self.lineage.is_some()) {
                             at = at.min(*look_at);
                         }
                     }
@@ -195,7 +200,8 @@ impl Member {
                 let request = Request::Join {
                     node: self.config.node,
                     name: self.config.name.clone(),
-                    ttl_ms: u64::try_from(self.config.time_to_live.as_millis()).unwrap_or(u64::MAX),
+                    heartbeat_ms: millis(self.config.heartbeat),
+                    ttl_ms: millis(self.config.time_to_live),
                     meta: self.config.meta.clone(),
                 };
                 self.call(Asked::Join, request, effects);
@@ -204,7 +210,7 @@ impl Member {
                 if now >= self.beat_at && !self.is_beating() {
                     self.beat_at = now.after(self.config.heartbeat);
                     let read_only = self.hearing == Hearing::Deaf;
-                    let request = Request::Beat { node: self.config.node, read_only };
+                    let request = Request::Beat { node: self.config.node, read_only, state: leading() };
                     self.call(Asked::Beat { read_only }, request, effects);
                 }
                 let due: Vec<Name> = self
@@ -214,11 +220,11 @@ impl Member {
                     .map(|(lease, _)| lease.clone())
                     .collect();
                 for lease in due {
-                    if self.hearing != Hearing::Good {
+                    if self.hearing != Hearing::Good || self.lineage.is_none() {
                         break;
                     }
                     self.holds.insert(lease.clone(), Hold::Looking);
-                    self.call(Asked::Lease(lease.clone()), Request::Look { lease }, effects);
+                    self.call(Asked::Lease(lease.clone()), Request::Look { leases: vec![lease] }, effects);
                 }
             }
             _ => {}
@@ -240,23 +246,27 @@ impl Member {
             return;
         }
         self.hearing = Hearing::Deaf;
+        self.end_terms("no heartbeat was answered in time", effects);
+        self.beat_at = now;
+    }
+
+    fn end_terms(&mut self, why: &'static str, effects: &mut Vec<Effect>) {
         for (lease, hold) in &mut self.holds {
-            match *hold {
-                Hold::Held { epoch } | Hold::Minting { epoch } => {
-                    *hold = Hold::Dead { epoch };
-                    effects.push(Effect::Lost { lease: lease.clone(), why: "no heartbeat was answered in time" });
-                }
-                _ => {}
+            if let Hold::Held { epoch } | Hold::Minting { epoch } = *hold {
+                *hold = Hold::Dead { epoch };
+                effects.push(Effect::Lost { lease: lease.clone(), why });
             }
         }
-        self.beat_at = now;
     }
 
     fn mint(&mut self, lease: &Name, floor: Epoch, effects: &mut Vec<Effect>) {
         let Some(Hold::Held { epoch } | Hold::Dead { epoch }) = self.holds.get(lease).copied() else { return };
+        let Some(lineage) = self.lineage.clone() else { return };
         self.holds.insert(lease.clone(), Hold::Minting { epoch });
         let node = self.config.node;
-        let request = Request::HandOver { lease: lease.clone(), node, epoch, heir: node, floor, cause: "mint".into() };
+        let claims = vec![Claim { lease: lease.clone(), epoch, floor }];
+        let mint = Mint { lineage, watched: false };
+        let request = Request::HandOver { node, heir: node, claims, cause: "mint".into(), mint };
         self.call(Asked::Lease(lease.clone()), request, effects);
     }
 
@@ -274,7 +284,8 @@ impl Member {
         let node = self.config.node;
         for (lease, hold) in std::mem::take(&mut self.holds) {
             if let Hold::Held { epoch } | Hold::Minting { epoch } | Hold::Dead { epoch } = hold {
-                self.call(Asked::Lease(lease.clone()), Request::Release { lease, node, epoch }, effects);
+                let held = vec![Held { lease: lease.clone(), epoch }];
+                self.call(Asked::Lease(lease), Request::Release { node, held, cause: "leaving".into() }, effects);
             }
         }
         self.call(Asked::Leave, Request::Leave { node }, effects);
@@ -290,11 +301,14 @@ impl Member {
     ) {
         let Some(asked) = self.asked.remove(&call) else { return };
         match (asked, result) {
-            (Asked::Join, Ok(Reply::Joined)) if self.phase == Phase::Joining => {
+            (Asked::Join, Ok(Reply::Joined(_))) if self.phase == Phase::Joining => {
                 self.phase = Phase::In;
-                self.beat_at = now.after(self.config.heartbeat);
+                // At once: nobody may lead before a beat has said that it wants to.
+                self.beat_at = now;
                 self.trusted(sent_at, effects);
             }
+            // An earlier join whose answer was lost has made a row of this identity: it stays nobody's.
+            (Asked::Join, Ok(_)) if self.phase == Phase::Joining => self.buried(effects),
             (Asked::Join, Err(failure)) if self.phase == Phase::Joining => {
                 self.phase = Phase::Out;
                 self.beat_at = now.after(self.config.heartbeat / 4);
@@ -303,8 +317,9 @@ impl Member {
                     effects.push(Effect::Refused(failure));
                 }
             }
-            (Asked::Beat { read_only }, Ok(Reply::Beat { member, .. })) if self.phase == Phase::In => {
-                if !member {
+            (Asked::Beat { read_only }, Ok(Reply::Beat(status))) if self.phase == Phase::In => {
+                self.learn_lineage(&status, effects);
+                if !status.member {
                     self.buried(effects);
                 } else if read_only {
                     self.hearing = Hearing::Renewing;
@@ -321,11 +336,25 @@ impl Member {
                 self.beat_at = now.after(self.config.heartbeat / 4);
             }
             (Asked::Lease(lease), result) => self.lease_answered(&lease, result, now, effects),
+            (Asked::Lineage, _) => self.beat_at = self.beat_at.min(now.after(self.config.heartbeat / 4)),
             (Asked::Leave, _) => {
                 self.phase = Phase::Gone;
                 effects.push(Effect::Left);
             }
             _ => {}
+        }
+    }
+
+    fn learn_lineage(&mut self, status: &Status, effects: &mut Vec<Effect>) {
+        let head = &status.head;
+        if head.lineage.as_ref() != Some(&head.server) {
+            self.lineage = None;
+            self.end_terms("the store is not the one it was", effects);
+            let was = head.lineage.as_deref().map(Name::from);
+            let found = head.server.as_str().into();
+            self.call(Asked::Lineage, Request::NewLineage { was, found }, effects);
+        } else if status.renewed {
+            self.lineage = Some(head.server.as_str().into());
         }
     }
 
@@ -361,25 +390,28 @@ impl Member {
         let node = self.config.node;
         let again = Hold::Wanted { look_at: now.after(self.config.heartbeat / 4) };
         let next = match (hold, result) {
-            (Hold::Looking, Ok(Reply::Lease { epoch, free: true, .. })) => {
-                let request =
-                    Request::Take { lease: lease.clone(), node, seen: epoch, floor: Epoch(0), cause: "free".into() };
-                self.call(Asked::Lease(lease.clone()), request, effects);
-                Hold::Taking
-            }
-            // An earlier take of ours whose answer was lost.
-            (Hold::Looking, Ok(Reply::Lease { epoch, holder: Some(holder), .. })) if holder == node => {
-                Hold::Dead { epoch }
-            }
-            (Hold::Taking | Hold::Minting { .. }, Ok(Reply::Taken { epoch })) if self.trusts(now) => {
-                effects.push(Effect::Granted(Term::granted(lease.clone(), epoch, node)));
-                Hold::Held { epoch }
-            }
-            // Won, but nobody may trust it any more: mint anew when heard.
-            (Hold::Taking | Hold::Minting { .. }, Ok(Reply::Taken { epoch })) => Hold::Dead { epoch },
-            // A late answer for a term that has died meanwhile: its epoch is the one to hand over from.
-            (Hold::Dead { .. }, Ok(Reply::Taken { epoch })) => Hold::Dead { epoch },
-            (Hold::Minting { .. }, Ok(Reply::Refused)) => {
+            (Hold::Looking, Ok(Reply::Leases { leases, .. })) => match (leases.into_iter().next(), &self.lineage) {
+                (Some(row), Some(lineage)) if row.free => {
+                    let claims = vec![Claim::new(lease.clone(), row.epoch)];
+                    let mint = Mint { lineage: lineage.clone(), watched: false };
+                    let request = Request::Take { node, claims, cause: "free".into(), mint };
+                    self.call(Asked::Lease(lease.clone()), request, effects);
+                    Hold::Taking
+                }
+                // An earlier take of ours whose answer was lost.
+                (Some(row), _) if row.holder == Some(node) => Hold::Dead { epoch: row.epoch },
+                _ => again,
+            },
+            (Hold::Taking | Hold::Minting { .. } | Hold::Dead { .. }, Ok(Reply::Taken(taken))) => match taken.first() {
+                Some(&Held { epoch, .. }) if self.trusts(now) && !matches!(hold, Hold::Dead { .. }) => {
+                    effects.push(Effect::Granted(Term::granted(lease.clone(), epoch, node)));
+                    Hold::Held { epoch }
+                }
+                // Won, but nobody may trust it any more, or it has died meanwhile: mint anew from it when heard.
+                Some(&Held { epoch, .. }) => Hold::Dead { epoch },
+                None => again,
+            },
+            (Hold::Minting { .. }, Ok(Reply::Refused(_))) => {
                 effects.push(Effect::Lost { lease: lease.clone(), why: "the lease has another holder" });
                 again
             }
@@ -398,25 +430,54 @@ impl Member {
     }
 }
 
-/// Joins, looks and takes, one after the other: for commands and tests that need a term and run no heartbeat.
+fn leading() -> State {
+    State { ready: true, eligible: true, ..State::default() }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Joins and takes: for commands and tests that need a term and run no heartbeat.
 ///
 /// # Errors
 /// As the store says, or `lease-held` if another node holds it.
 pub async fn take(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
-    let ttl_ms = u64::try_from(Config::TIME_TO_LIVE.as_millis()).unwrap_or(u64::MAX);
-    store.call(Request::Join { node, name: "once".into(), ttl_ms, meta: "{}".to_owned() }).await?;
-    let lease: Name = lease.into();
-    let Reply::Lease { epoch, free, holder } = store.call(Request::Look { lease: lease.clone() }).await? else {
-        return Err(Failure::fatal("misplaced-reply", "the hive answered another question"));
+    let (heartbeat_ms, ttl_ms) = (millis(Config::HEARTBEAT), millis(Config::TIME_TO_LIVE));
+    let join = Request::Join { node, name: "once".into(), heartbeat_ms, ttl_ms, meta: "{}".to_owned() };
+    // Whoever is known already is taken for what it says it is.
+    store.call(join).await?;
+    take_as_member(store, node, lease).await
+}
+
+/// Beats, looks and takes, one after the other, as a node that has joined.
+///
+/// # Errors
+/// As the store says, or `lease-held` if another node holds it.
+pub async fn take_as_member(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
+    let misplaced = || Failure::fatal("misplaced-reply", "the hive answered another question");
+    let Reply::Beat(status) = store.call(Request::Beat { node, read_only: false, state: leading() }).await? else {
+        return Err(misplaced());
     };
-    if !free {
-        let holder = holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+    let lineage: Name = status.head.server.as_str().into();
+    if status.head.lineage.as_deref() != Some(&*lineage) {
+        let was = status.head.lineage.as_deref().map(Name::from);
+        store.call(Request::NewLineage { was, found: lineage.clone() }).await?;
+    }
+    let lease: Name = lease.into();
+    let Reply::Leases { leases, .. } = store.call(Request::Look { leases: vec![lease.clone()] }).await? else {
+        return Err(misplaced());
+    };
+    let row = leases.into_iter().next().ok_or_else(misplaced)?;
+    if !row.free {
+        let holder = row.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
         return Err(Failure::fatal("lease-held", format!("lease {lease} is held by node {holder}")));
     }
-    let request = Request::Take { lease: lease.clone(), node, seen: epoch, floor: Epoch(0), cause: "once".into() };
-    match store.call(request).await? {
-        Reply::Taken { epoch } => Ok(Term::granted(lease, epoch, node)),
-        _ => Err(Failure::retry("lease-raced", format!("lease {lease} was taken by someone else at the same time"))),
+    let claims = vec![Claim::new(lease.clone(), row.epoch)];
+    let mint = Mint { lineage, watched: false };
+    match store.call(Request::Take { node, claims, cause: "once".into(), mint }).await? {
+        Reply::Taken(taken) if !taken.is_empty() => Ok(Term::granted(lease, taken[0].epoch, node)),
+        other => Err(Failure::retry("lease-raced", format!("lease {lease} was not given: {other:?}"))),
     }
 }
 

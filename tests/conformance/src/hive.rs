@@ -1,274 +1,219 @@
-//! What every hive promises. A backend makes a fresh [`Harness`] and names it to [`hive_suite!`](crate::hive_suite).
+//! What every hive promises. A backend makes a fresh [`Rig`] and names it to [`hive_suite!`](crate::hive_suite).
 
-use std::{any::Any, sync::Arc};
+pub mod bee;
+pub mod engaged;
+pub mod events;
+pub mod handover;
+pub mod lease;
+pub mod limit;
+pub mod lineage;
+pub mod membership;
+pub mod slots;
 
-use honeyflow_event::Epoch;
-use honeyflow_hive::{
-    HiveStore, NodeId, Reply, Request,
-    contract::{LeaseRow, NodeRow},
-};
-use uuid::Uuid;
+use std::sync::Arc;
 
-pub struct Harness {
-    pub hive: Arc<dyn HiveStore>,
-    /// Whether a second node may join while the first lives.
-    pub many_nodes: bool,
-    /// Dropped last.
-    pub keep: Box<dyn Any + Send + Sync>,
+use futures_util::future::{BoxFuture, join_all, ready};
+use honeyflow_hive::{HiveStore, contract::View};
+
+pub use bee::Bee;
+
+/// A fresh store of one backend, in which no hive was ever made and no lineage has to be waited for.
+pub trait Rig: Send + Sync {
+    /// A connection of its own to the hive of that name in this store. Dropped, it is as if its process had died.
+    fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>>;
+
+    /// The store's clock steps, or, which is the same to the rules, every stored instant steps the other way: of nodes,
+    /// view, events and limits, in all hives of the rig. False if that cannot be had; the case is skipped.
+    fn step_clock(&self, _by_ms: i64) -> BoxFuture<'_, bool> {
+        Box::pin(ready(false))
+    }
+
+    /// What the hives have recorded is no longer what the server says it is. False: skipped.
+    fn change_lineage(&self) -> BoxFuture<'_, bool> {
+        Box::pin(ready(false))
+    }
+
+    /// Everything is lost, under open connections. False: skipped.
+    fn wipe(&self) -> BoxFuture<'_, bool> {
+        Box::pin(ready(false))
+    }
+
+    /// Whether a new lineage is waited for. Not on SQLite: it is the same file.
+    fn waits_for_lineage(&self) -> bool {
+        true
+    }
+
+    /// Whether a state that went back stands still until a person has accepted it. On Redis it is a new lineage.
+    fn holds_after_restore(&self) -> bool {
+        true
+    }
 }
 
-const LEASE: &str = "shard/conformance/0";
+/// What a case works with.
+pub struct Table<'a> {
+    rig: &'a dyn Rig,
+    case: &'static str,
+}
 
-impl Harness {
-    async fn call(&self, request: Request) -> Reply {
-        self.hive.call(request).await.expect("the hive answers")
+/// The hive that all cases use, and its neighbour.
+pub const HIVE: &str = "conformance";
+pub const NEIGHBOUR: &str = "neighbour";
+
+pub const HEARTBEAT_MS: u64 = 2_000;
+pub const TTL_MS: u64 = 6_000;
+
+/// How many do the same at once, where a rule is about races.
+pub const RACERS: usize = 8;
+
+impl<'a> Table<'a> {
+    pub fn new(rig: &'a dyn Rig, case: &'static str) -> Table<'a> {
+        Table { rig, case }
     }
 
-    async fn join(&self) -> NodeId {
-        let node = NodeId(Uuid::new_v4());
-        let join = Request::Join { node, name: "one".into(), ttl_ms: 6000, meta: r#"{"pid":1}"#.into() };
-        assert_eq!(self.call(join).await, Reply::Joined);
-        node
+    pub async fn open(&self) -> Arc<dyn HiveStore> {
+        self.rig.open(HIVE).await
     }
 
-    async fn look(&self) -> (Epoch, Option<NodeId>, bool) {
-        match self.call(Request::Look { lease: LEASE.into() }).await {
-            Reply::Lease { epoch, holder, free } => (epoch, holder, free),
-            other => panic!("{other:?}"),
+    /// Joined on a connection of its own, ready and eligible.
+    pub async fn bee(&self) -> Bee {
+        let bee = self.newcomer("bee").await;
+        bee.beat().await;
+        bee
+    }
+
+    /// Joined, and no more.
+    pub async fn newcomer(&self, name: &str) -> Bee {
+        Bee::join(self.open().await, name, TTL_MS).await
+    }
+
+    pub async fn bees(&self, count: usize) -> Vec<Bee> {
+        join_all((0..count).map(|_| self.bee())).await
+    }
+
+    /// What stands, as somebody sees it who has not joined.
+    pub async fn view(&self) -> View {
+        bee::view(&*self.open().await).await
+    }
+
+    pub async fn step_clock(&self, by_ms: i64) -> bool {
+        self.or_skip(self.rig.step_clock(by_ms).await, "the clock of this store cannot be moved")
+    }
+
+    pub async fn change_lineage(&self) -> bool {
+        self.or_skip(self.rig.change_lineage().await, "this store has one lineage")
+    }
+
+    pub async fn wipe(&self) -> bool {
+        self.or_skip(self.rig.wipe().await, "this store cannot be wiped")
+    }
+
+    fn or_skip(&self, done: bool, why: &str) -> bool {
+        if !done {
+            println!("SKIPPED hive/{}: {why}", self.case);
         }
-    }
-
-    fn take(&self, node: NodeId, seen: Epoch, floor: Epoch) -> Request {
-        Request::Take { lease: LEASE.into(), node, seen, floor, cause: "free".into() }
-    }
-
-    async fn taken(&self, node: NodeId) -> Epoch {
-        let (seen, ..) = self.look().await;
-        match self.call(self.take(node, seen, Epoch(0))).await {
-            Reply::Taken { epoch } => epoch,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn nodes(&self) -> Vec<NodeRow> {
-        match self.call(Request::Nodes).await {
-            Reply::Nodes(nodes) => nodes,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn leases(&self) -> Vec<LeaseRow> {
-        match self.call(Request::Leases).await {
-            Reply::Leases(leases) => leases,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn hive_ms(&self, node: NodeId) -> u64 {
-        match self.call(Request::Beat { node, read_only: true }).await {
-            Reply::Beat { hive_ms, .. } => hive_ms,
-            other => panic!("{other:?}"),
-        }
+        done
     }
 }
 
-pub async fn hv_9_join_inserts_and_leave_removes(h: &Harness) {
-    assert_eq!(h.nodes().await, []);
-    let node = h.join().await;
-    let nodes = h.nodes().await;
-    let [row] = &nodes[..] else { panic!("{nodes:?}") };
-    assert_eq!((row.id, &*row.name, row.beat), (node, "one", 0));
-    assert_eq!(row.meta, r#"{"pid":1}"#);
-    assert!((1..=6000).contains(&row.expires_in_ms), "{row:?}");
-    assert_eq!(h.call(Request::Leave { node }).await, Reply::Done);
-    assert_eq!(h.nodes().await, []);
-    assert_eq!(h.call(Request::Leave { node }).await, Reply::Done, "twice is no error");
-}
-
-pub async fn hv_11_a_beat_renews_the_node(h: &Harness) {
-    let node = h.join().await;
-    let Reply::Beat { member: true, hive_ms } = h.call(Request::Beat { node, read_only: false }).await else {
-        panic!("not a member")
-    };
-    assert!(hive_ms > 100_000_000_000, "milliseconds since 2020: {hive_ms}");
-    assert_eq!(h.nodes().await[0].beat, 1);
-    let Reply::Beat { member: true, .. } = h.call(Request::Beat { node, read_only: true }).await else {
-        panic!("not a member")
-    };
-    assert_eq!(h.nodes().await[0].beat, 1, "a read-only beat renews nothing");
-}
-
-pub async fn hv_13_a_node_without_row_is_no_member(h: &Harness) {
-    let stranger = NodeId(Uuid::new_v4());
-    let node = h.join().await;
-    h.call(Request::Leave { node }).await;
-    for node in [stranger, node] {
-        for read_only in [false, true] {
-            let reply = h.call(Request::Beat { node, read_only }).await;
-            assert!(matches!(reply, Reply::Beat { member: false, .. }), "{reply:?}");
-        }
-    }
-    assert_eq!(h.nodes().await, [], "a beat never inserts");
-}
-
-pub async fn hv_5_look_makes_a_missing_lease(h: &Harness) {
-    assert_eq!(h.look().await, (Epoch(0), None, true));
-    assert_eq!(h.look().await, (Epoch(0), None, true));
-    assert_eq!(h.leases().await.len(), 1);
-}
-
-pub async fn hv_33_epochs_only_grow(h: &Harness) {
-    let node = h.join().await;
-    let first = h.taken(node).await;
-    assert!(first.0 + 60_000 > h.hive_ms(node).await, "at least hive time: {first:?}");
-    assert_eq!(h.look().await, (first, Some(node), false));
-    assert_eq!(h.call(Request::Release { lease: LEASE.into(), node, epoch: first }).await, Reply::Done);
-    assert_eq!(h.look().await, (first, None, true), "the epoch outlives its holder");
-    let second = h.taken(node).await;
-    assert!(second > first);
-    h.call(Request::Release { lease: LEASE.into(), node, epoch: second }).await;
-    let floor = Epoch(second.0 + 1_000_000_000);
-    let reply = h.call(h.take(node, second, floor)).await;
-    assert_eq!(reply, Reply::Taken { epoch: Epoch(floor.0 + 1) }, "above a sink that is ahead");
-    let row = &h.leases().await[0];
-    assert_eq!((&*row.name, row.holder, &*row.cause), (LEASE, Some(node), "free"));
-}
-
-pub async fn hv_33_an_epoch_beyond_its_limit_is_refused(h: &Harness) {
-    let node = h.join().await;
-    let before = h.look().await;
-    let failure = h.hive.call(h.take(node, before.0, Epoch::MAX)).await.expect_err("2^40 is the end");
-    assert_eq!(failure.code, "epoch-too-large");
-    assert_eq!(h.look().await, before, "nothing was taken");
-}
-
-pub async fn hv_34_take_compares_the_epoch_seen(h: &Harness) {
-    let node = h.join().await;
-    let first = h.taken(node).await;
-    h.call(Request::Release { lease: LEASE.into(), node, epoch: first }).await;
-    for seen in [Epoch(0), Epoch(first.0 - 1), Epoch(first.0 + 1)] {
-        assert_eq!(h.call(h.take(node, seen, Epoch(0))).await, Reply::Refused, "{seen:?}");
-    }
-    assert_eq!(h.look().await, (first, None, true));
-}
-
-pub async fn hv_34_a_held_lease_is_not_free(h: &Harness) {
-    let node = h.join().await;
-    let epoch = h.taken(node).await;
-    let taker = if h.many_nodes { h.join().await } else { node };
-    assert_eq!(h.call(h.take(taker, epoch, Epoch(0))).await, Reply::Refused);
-    assert_eq!(h.look().await, (epoch, Some(node), false));
-}
-
-pub async fn hv_34_of_two_takers_one_wins(h: &Harness) {
-    let node = h.join().await;
-    let (seen, ..) = h.look().await;
-    let takes = (0..20).map(|_| h.hive.call(h.take(node, seen, Epoch(0))));
-    let replies = futures_util::future::join_all(takes).await;
-    let won = replies.iter().filter(|reply| matches!(reply, Ok(Reply::Taken { .. }))).count();
-    let refused = replies.iter().filter(|reply| matches!(reply, Ok(Reply::Refused))).count();
-    assert_eq!((won, refused), (1, 19), "{replies:?}");
-}
-
-pub async fn hv_9_who_has_not_joined_takes_nothing(h: &Harness) {
-    let stranger = NodeId(Uuid::new_v4());
-    let (seen, ..) = h.look().await;
-    assert_eq!(h.call(h.take(stranger, seen, Epoch(0))).await, Reply::Refused);
-    let node = h.join().await;
-    let epoch = h.taken(node).await;
-    let request =
-        Request::HandOver { lease: LEASE.into(), node, epoch, heir: stranger, floor: Epoch(0), cause: "test".into() };
-    assert_eq!(h.call(request).await, Reply::Refused);
-    assert_eq!(h.look().await, (epoch, Some(node), false));
-}
-
-pub async fn hv_36_a_hand_over_to_itself_mints_anew(h: &Harness) {
-    let node = h.join().await;
-    let epoch = h.taken(node).await;
-    let hand_over = |epoch| Request::HandOver {
-        lease: LEASE.into(),
-        node,
-        epoch,
-        heir: node,
-        floor: Epoch(0),
-        cause: "anew".into(),
-    };
-    let Reply::Taken { epoch: minted } = h.call(hand_over(epoch)).await else { panic!("refused") };
-    assert!(minted > epoch);
-    assert_eq!(h.call(hand_over(epoch)).await, Reply::Refused, "the old epoch is over");
-    assert_eq!(h.look().await, (minted, Some(node), false));
-}
-
-pub async fn hv_45_a_hand_over_is_never_vacant(h: &Harness) {
-    if !h.many_nodes {
-        return;
-    }
-    let (node, heir) = (h.join().await, h.join().await);
-    let epoch = h.taken(node).await;
-    let request =
-        Request::HandOver { lease: LEASE.into(), node, epoch, heir, floor: Epoch(0), cause: "leaving".into() };
-    let Reply::Taken { epoch: minted } = h.call(request).await else { panic!("refused") };
-    assert_eq!(h.look().await, (minted, Some(heir), false));
-    let release = Request::Release { lease: LEASE.into(), node, epoch };
-    assert_eq!(h.call(release).await, Reply::Refused, "no longer its own");
-}
-
-pub async fn hv_35_only_the_holder_releases(h: &Harness) {
-    let node = h.join().await;
-    let epoch = h.taken(node).await;
-    let stranger = NodeId(Uuid::new_v4());
-    for (node, epoch) in [(stranger, epoch), (node, Epoch(epoch.0 - 1))] {
-        assert_eq!(h.call(Request::Release { lease: LEASE.into(), node, epoch }).await, Reply::Refused);
-    }
-    assert_eq!(h.look().await, (epoch, Some(node), false));
-}
-
-pub async fn hv_21_leaving_frees_the_leases(h: &Harness) {
-    let node = h.join().await;
-    let epoch = h.taken(node).await;
-    h.call(Request::Leave { node }).await;
-    assert_eq!(h.look().await, (epoch, None, true));
-    let next = h.join().await;
-    assert!(h.taken(next).await > epoch);
-}
-
-/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::hive::Harness).
+/// Makes a test of every case. `$fresh` is an async function that answers a [`Rig`](crate::hive::Rig).
 #[macro_export]
 macro_rules! hive_suite {
-    (@tests $fresh:path; $($case:ident)*) => {
+    (@tests $fresh:path; $($theme:ident :: $case:ident)*) => {
         $(
-            #[tokio::test]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                let harness = $fresh().await;
-                $crate::hive::$case(&harness).await;
+                let rig = $fresh().await;
+                $crate::hive::$theme::$case(&$crate::hive::Table::new(&rig, stringify!($case))).await;
             }
         )*
     };
-    (@run $fresh:path; $($case:ident)*) => {
-        $( $crate::hive::$case(&$fresh().await).await; )*
-    };
-    (@cases $mode:ident $fresh:path) => {
-        $crate::hive_suite! { @$mode $fresh;
-            hv_9_join_inserts_and_leave_removes
-            hv_11_a_beat_renews_the_node
-            hv_13_a_node_without_row_is_no_member
-            hv_5_look_makes_a_missing_lease
-            hv_33_epochs_only_grow
-            hv_33_an_epoch_beyond_its_limit_is_refused
-            hv_34_take_compares_the_epoch_seen
-            hv_34_a_held_lease_is_not_free
-            hv_34_of_two_takers_one_wins
-            hv_9_who_has_not_joined_takes_nothing
-            hv_36_a_hand_over_to_itself_mints_anew
-            hv_45_a_hand_over_is_never_vacant
-            hv_35_only_the_holder_releases
-            hv_21_leaving_frees_the_leases
+    ($fresh:path) => {
+        $crate::hive_suite! { @tests $fresh;
+            membership::hv_9_join_inserts_never_upserts
+            membership::hv_9_of_many_joins_of_one_identity_one_is_answered
+            membership::hv_9_who_has_joined_is_neither_ready_nor_eligible
+            membership::hv_8_two_nodes_of_one_name_are_two_members
+            membership::hv_11_a_beat_renews_the_node_alone
+            membership::hv_11_a_beat_tells_of_the_sixteen_soonest_to_expire
+            membership::hv_11_a_beat_tells_of_the_queen
+            membership::hv_10_a_read_only_beat_writes_nothing
+            membership::hv_13_a_node_without_row_is_no_member
+            membership::hv_14_a_burial_names_the_beat_that_was_watched
+            membership::hv_14_an_expired_node_is_buried
+            membership::hv_14_of_many_buriers_one_buries
+            membership::node_clock_decides_death
+            membership::store_outage_buries_everyone
+            membership::old_identity_after_restart
+            membership::hv_15_instants_too_far_ahead_are_written_back
+            membership::hv_18_meta_is_kept_as_it_was_given
+            membership::hv_21_leaving_deletes_the_row
+            membership::hv_4_hives_do_not_see_each_other
+            lease::hv_5_look_makes_what_is_missing
+            lease::hv_5_a_lease_outlives_its_holder
+            lease::hv_33_epochs_only_grow
+            lease::hv_33_an_epoch_is_above_its_floor
+            lease::hv_33_an_epoch_beyond_its_limit_is_refused
+            lease::hv_34_take_compares_the_epoch_seen
+            lease::hv_34_a_held_lease_is_not_free
+            lease::two_queens_by_check_then_set
+            lease::take_robs_live_holder_by_old_snapshot
+            lease::same_name_two_leaders
+            lease::renew_matches_name_only
+            lease::idle_queen_dethroned
+            lease::hv_9_who_is_not_eligible_takes_nothing
+            lease::hv_34_who_has_expired_takes_nothing
+            lease::hv_35_only_the_holder_releases
+            lease::hv_55_many_leases_are_taken_at_once
+            handover::hv_36_a_hand_over_to_itself_mints_anew
+            handover::hv_36_who_is_not_eligible_may_still_mint_its_own_anew
+            handover::hv_45_a_hand_over_is_never_vacant
+            handover::hv_45_only_who_may_lead_is_an_heir
+            handover::hv_45_an_heir_is_announced_and_gets_warm
+            handover::hv_41_only_a_fence_that_holds_names_an_heir
+            handover::no_word_on_exit
+            events::hv_5_a_store_without_hive_shows_nothing
+            events::hv_19_each_change_has_one_version_and_one_event
+            events::hv_19_versions_are_gapless_while_many_change
+            events::hv_20_events_bring_the_rows_they_concern
+            events::hv_20_a_gap_is_answered_by_the_whole_view
+            events::hv_19_old_events_are_forgotten
+            events::hv_32_history_is_told_by_lease_and_time
+            events::missed_chore_leaves_no_trace
+            events::leader_needs_to_be_reachable_to_ask_who_leads
+            engaged::hv_17_alive_ready_engaged
+            engaged::hv_27_nobody_stays_engaged_longer_than_its_time
+            engaged::hv_28_the_queen_publishes_on_change_and_now_and_then
+            engaged::hv_28_the_queen_buries_as_she_counts
+            engaged::paused_queen_overwrites_count
+            engaged::hv_28_only_the_queen_counts_for_all
+            lineage::hv_23_another_lineage_mints_nothing
+            lineage::hv_23_a_new_lineage_is_waited_for
+            lineage::hv_23_of_many_finders_one_records
+            lineage::hv_61_a_new_bucket_in_a_new_lineage_begins_empty
+            lineage::hv_23_a_hive_made_by_us_needs_no_wait
+            lineage::hv_23_a_state_that_went_back_is_held
+            lineage::flushall_lowers_epoch
+            limit::hv_71_a_limit_is_defined_once
+            limit::hv_71_a_change_comes_into_force_later
+            limit::hv_61_a_draw_gives_half_the_pool_or_a_need_whole
+            limit::hv_61_the_pool_fills_at_its_rate
+            limit::hv_61_many_draws_at_once_give_no_more
+            limit::hv_65_exact_admits_to_the_last_permit
+            limit::hv_65_many_at_once_are_counted_exactly
+            limit::hv_65_a_calendar_quota_begins_anew_with_its_window
+            limit::hv_69_peek_takes_nothing_and_refund_gives_back
+            limit::hv_70_several_limits_are_all_or_nothing
+            limit::hv_70_opposite_orders_do_not_lock_each_other_out
+            limit::refusal_still_counts_elsewhere
+            limit::double_burst_at_window_edge
+            limit::long_window_lost_on_rollout
+            limit::deny_cache_outlives_change
+            limit::hv_72_full_and_idle_buckets_are_swept
+            limit::hv_4_limits_of_hives_are_apart
+            slots::hv_68_slots_never_exceed_their_number
+            slots::hv_68_an_ask_may_be_repeated
+            slots::hv_68_slots_of_the_dead_return
+            slots::hv_68_who_has_not_joined_has_no_slots
         }
     };
-    ($fresh:path) => { $crate::hive_suite!(@cases tests $fresh); };
-}
-
-/// All cases one after the other, each on a fresh harness.
-pub async fn run_all<F: Future<Output = Harness>>(fresh: impl Fn() -> F) {
-    crate::hive_suite!(@cases run fresh);
 }

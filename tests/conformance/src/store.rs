@@ -19,7 +19,10 @@ pub use append::*;
 pub use fence::*;
 use futures_util::future::BoxFuture;
 use honeyflow_event::{Event, EventId, Kind, PRIORITY_DEFAULT, PRIORITY_LEVELS, Stamp};
-use honeyflow_hive::{Fence, HiveStore, NodeId, Term};
+use honeyflow_hive::{
+    Fence, HiveStore, NodeId, Term,
+    contract::{Claim, Mint},
+};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Statement, Store, Write,
@@ -82,16 +85,20 @@ impl Harness {
     /// A fence that held until its lease was minted anew.
     pub async fn stale_fence(&self) -> Fence {
         let term = self.term().await;
+        let head = match self.hive.call(honeyflow_hive::Request::View).await.expect("view") {
+            honeyflow_hive::Reply::View(view) => view.head,
+            other => panic!("{other:?}"),
+        };
         let request = honeyflow_hive::Request::HandOver {
-            lease: LEASE.into(),
             node: term.holder(),
-            epoch: term.epoch(),
             heir: term.holder(),
-            floor: honeyflow_event::Epoch(0),
+            claims: vec![Claim::new(LEASE.into(), term.epoch())],
             cause: "test".into(),
+            mint: Mint { lineage: head.server.into(), watched: false },
         };
         let minted = self.hive.call(request).await.expect("hand over");
-        assert!(matches!(minted, honeyflow_hive::Reply::Taken { epoch } if epoch > term.epoch()), "{minted:?}");
+        let honeyflow_hive::Reply::Taken(held) = &minted else { panic!("{minted:?}") };
+        assert!(held[0].epoch > term.epoch(), "{minted:?}");
         term.fence()
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, ready};
-use honeyflow_hive::{HiveStore, contract};
+use honeyflow_hive::{Capabilities, HiveStore, contract};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Reply, Request, Store};
 
@@ -42,5 +42,9 @@ impl HiveStore for ModelPort {
         let mut model = self.model();
         let hive_ms = ModelStore::hive_ms(model.0);
         Box::pin(ready(model.1.hive.apply(hive_ms, request)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { many_hosts: true, durable: true, doorbell: false }
     }
 }

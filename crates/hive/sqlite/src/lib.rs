@@ -4,11 +4,22 @@
 //! the holder. Everything is asked on one connection of its own, on a thread of its own, so that neither polls nor
 //! loads can delay a beat. Opening makes nothing; the first join makes the tables.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of one session's lifetime is not general enough"
+)]
+
 mod answer;
+mod lease;
+mod limit;
 mod lock;
+mod node;
 mod outcome;
 mod remove;
+mod row;
 mod schema;
+mod session;
+mod view;
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +29,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use honeyflow_hive::{HiveStore, Reply, Request};
+use honeyflow_hive::{Capabilities, HiveStore, Reply, Request, contract::HIVE};
 use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
@@ -33,6 +44,10 @@ const QUEUE_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub path: PathBuf,
+    /// Several hives may share a file.
+    pub hive: String,
+    /// Refuses to join while another node lives.
+    pub alone: bool,
     /// How long a request waits for the application's transaction to end. Below a beat's deadline: a beat that is
     /// refused as busy is answered by a read instead.
     pub busy_timeout: Duration,
@@ -40,7 +55,7 @@ pub struct Options {
 
 impl Options {
     pub fn new(path: impl Into<PathBuf>) -> Options {
-        Options { path: path.into(), busy_timeout: Duration::from_millis(700) }
+        Options { path: path.into(), hive: HIVE.to_owned(), alone: false, busy_timeout: Duration::from_millis(700) }
     }
 }
 
@@ -54,12 +69,12 @@ struct Asked {
     answer: oneshot::Sender<Result<Reply, Failure>>,
 }
 
-/// Opens the hive of the database at `path`, which must exist.
+/// Opens a hive of the database at `path`, which must exist.
 ///
 /// # Errors
 /// If the file cannot be opened.
-pub fn open(path: &Path) -> Result<SqliteHive, Failure> {
-    SqliteHive::open(&Options::new(path))
+pub fn open(path: &Path, hive: &str) -> Result<SqliteHive, Failure> {
+    SqliteHive::open(&Options { hive: hive.to_owned(), ..Options::new(path) })
 }
 
 impl SqliteHive {
@@ -73,7 +88,7 @@ impl SqliteHive {
         let connection = Connection::open_with_flags(&options.path, flags).map_err(failed)?;
         connection.busy_timeout(options.busy_timeout).map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        let hive = Hive::new(connection, &options.path)?;
+        let hive = Hive::new(connection, options)?;
         let (queue, asked) = sync_channel(QUEUE_MAX);
         thread::Builder::new()
             .name("hive".to_owned())
@@ -106,6 +121,10 @@ impl HiveStore for SqliteHive {
             }
         }
         .boxed()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { many_hosts: false, durable: true, doorbell: false }
     }
 }
 

@@ -41,7 +41,8 @@ impl Locks {
         Locks { folder: folder.into() }
     }
 
-    pub fn take(&self, node: NodeId) -> Result<Held, Failure> {
+    /// None if a living process has it.
+    pub fn take(&self, node: NodeId) -> Result<Option<Held>, Failure> {
         let path = self.path(node);
         let failed = |error: std::io::Error| {
             Failure::retry("lock-failed", format!("lock {}: {error}; may the folder be written?", path.display()))
@@ -49,8 +50,11 @@ impl Locks {
         fs::create_dir_all(&self.folder).map_err(failed)?;
         self.refuse_network()?;
         let file = open(&path).map_err(failed)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| failed(errno.into()))?;
-        Ok(Held { file, path })
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Held { file, path })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno.into())),
+        }
     }
 
     /// Whether another node lives. To be called inside a write transaction, so that no two try at once.
@@ -69,6 +73,14 @@ impl Locks {
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(Tried::Held),
             Err(errno) => Err(failed(errno.into())),
+        }
+    }
+
+    /// As [`Locks::attempt`], but leaves everything as it is. Where it cannot be said, nobody is dead.
+    pub fn is_free(&self, node: NodeId) -> bool {
+        match OpenOptions::new().read(true).write(true).open(self.path(node)) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(error) => error.kind() == ErrorKind::NotFound,
         }
     }
 

@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension};
 /// Hive time by the database's clock: milliseconds since 2020.
 pub(crate) const HIVE_MS: &str = "cast(round((julianday('now') - 2458849.5) * 86400000.0) as integer)";
 
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 create table hive_node (
   hive       text not null,
   id         text not null,
@@ -32,10 +33,71 @@ create table hive_lease (
   cause    text not null,
   primary key (hive, name)
 ) without rowid;
-"];
+",
+    "
+create index hive_node_expires on hive_node(hive, expires_ms, id);
+create index hive_lease_heir on hive_lease(hive, heir) where heir is not null;
+create table hive_view (
+  hive       text not null primary key,
+  origin     text not null,
+  lineage    text,
+  lineage_ms bigint not null default 0,
+  max_ttl_ms bigint not null default 0,
+  hold       text,
+  version    bigint not null default 0,
+  limits     bigint not null default 0,
+  alive      bigint not null default 0,
+  ready      bigint not null default 0,
+  engaged    bigint not null default 0,
+  epoch      bigint not null default 0,
+  counted_ms bigint not null default 0
+) without rowid;
+create table hive_event (
+  hive    text not null,
+  version bigint not null,
+  at_ms   bigint not null,
+  kind    text not null,
+  node    text,
+  lease   text,
+  epoch   bigint,
+  cause   text not null,
+  primary key (hive, version)
+) without rowid;
+-- limit_key: 32 hexadecimal digits; '' is the definition, 'next' the one to come.
+-- effective_ms: since when a definition is in force; of a bucket, when its window ends.
+create table hive_limit (
+  hive         text not null,
+  name         text not null,
+  limit_key    text not null,
+  version      bigint not null,
+  rate_u       bigint not null,
+  period_ms    bigint not null,
+  burst_u      bigint not null,
+  effective_ms bigint not null,
+  pool_u       bigint not null default 0,
+  pool_ms      bigint not null default 0,
+  issued_u     bigint not null default 0,
+  primary key (hive, name, limit_key)
+) without rowid;
+create table hive_share (
+  hive      text not null,
+  name      text not null,
+  limit_key text not null,
+  node      text not null,
+  has_u     bigint not null default 0,
+  until_ms  bigint not null default 0,
+  seq       bigint not null default 0,
+  wants_u   bigint not null default 0,
+  weight    bigint not null default 1,
+  primary key (hive, name, limit_key, node)
+) without rowid;
+create index hive_share_node on hive_share(hive, node);
+",
+];
 
+/// All of it: what an older version has made counts as nothing until it is migrated.
 pub(crate) fn exists(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.prepare_cached("select 1 from sqlite_master where type = 'table' and name = 'hive_lease'")?.exists([])
+    connection.prepare_cached("select 1 from sqlite_master where type = 'table' and name = 'hive_view'")?.exists([])
 }
 
 /// Within the transaction of whoever needs the tables.

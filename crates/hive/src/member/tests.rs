@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::*;
+use crate::contract::{Head, LeaseRow, Refusal};
 
 const LEASE: &str = "shard/shop/0";
 
@@ -34,18 +35,49 @@ impl Table {
         self.step(Input::Answer { call, sent_at, result: Ok(reply) })
     }
 
+    /// Joined, and eligible by its first beat: it looks.
+    fn join(&mut self) -> u64 {
+        let effects = self.answer(1, 0, Reply::Joined(Box::default()));
+        let beat = call_of(&effects, |request| matches!(request, Request::Beat { state, .. } if state.eligible));
+        call_of(&self.answer(beat, 0, beaten(true)), |request| matches!(request, Request::Look { .. }))
+    }
+
     /// A member that holds the lease under epoch 5.
     fn holding() -> Table {
         let mut table = Table::new();
         table.step(Input::Want(LEASE.into()));
-        let effects = table.answer(1, 0, Reply::Joined);
-        let look = call_of(&effects, |request| matches!(request, Request::Look { .. }));
-        let effects = table.answer(look, 0, Reply::Lease { epoch: Epoch(4), holder: None, free: true });
-        let take = call_of(&effects, |request| matches!(request, Request::Take { seen: Epoch(4), .. }));
-        let effects = table.answer(take, 0, Reply::Taken { epoch: Epoch(5) });
+        let look = table.join();
+        let effects = table.answer(look, 0, lease(None));
+        let take =
+            call_of(&effects, |request| matches!(request, Request::Take { claims, .. } if claims[0].epoch.0 == 4));
+        let effects = table.answer(take, 0, taken(5));
         assert!(matches!(&effects[..], [Effect::Granted(term)] if term.epoch() == Epoch(5)), "{effects:?}");
         table
     }
+}
+
+fn beaten(member: bool) -> Reply {
+    let head = Head { server: "s".into(), lineage: Some("s".into()), ..Head::default() };
+    Reply::Beat(Box::new(Status { head, member, renewed: true, ..Status::default() }))
+}
+
+/// Epoch 4, held by someone or free.
+fn lease(holder: Option<NodeId>) -> Reply {
+    let row = LeaseRow {
+        name: LEASE.into(),
+        epoch: Epoch(4),
+        holder,
+        heir: None,
+        since_ms: 0,
+        cause: String::new(),
+        free: holder.is_none(),
+        heir_is_warm: false,
+    };
+    Reply::Leases { hive_ms: 0, leases: vec![row] }
+}
+
+fn taken(epoch: u64) -> Reply {
+    Reply::Taken(vec![Held { lease: LEASE.into(), epoch: Epoch(epoch) }])
 }
 
 fn call_of(effects: &[Effect], wanted: impl Fn(&Request) -> bool) -> u64 {
@@ -73,7 +105,7 @@ fn hv_12_trust_counts_from_the_start_of_the_beat_not_from_its_answer() {
     let mut table = Table::holding();
     let beat = call_of(&table.pass(2_000), |request| matches!(request, Request::Beat { read_only: false, .. }));
     table.now = table.now.after(Duration::from_millis(2_500));
-    let effects = table.answer(beat, 2_500, Reply::Beat { hive_ms: 0, member: true });
+    let effects = table.answer(beat, 2_500, beaten(true));
     let until = Moment(table.now.0 - 2_500_000).after(Duration::from_millis(4_800));
     assert!(effects.contains(&Effect::Trust(until)), "{effects:?}");
 }
@@ -92,16 +124,17 @@ fn hv_13_a_dead_term_never_revives() {
     let late = call_of(&table.pass(2_000), |request| matches!(request, Request::Beat { .. }));
     let effects = table.pass(5_000);
     assert!(is_lost(&effects), "{effects:?}");
-    let effects = table.answer(late, 5_000, Reply::Beat { hive_ms: 0, member: true });
+    let effects = table.answer(late, 5_000, beaten(true));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Granted(_))), "{effects:?}");
     let mut effects = effects;
     effects.extend(table.pass(1_000));
     let ask = call_of(&effects, |request| matches!(request, Request::Beat { read_only: true, .. }));
-    let effects = table.answer(ask, 0, Reply::Beat { hive_ms: 0, member: true });
+    let effects = table.answer(ask, 0, beaten(true));
     let renew = call_of(&effects, |request| matches!(request, Request::Beat { read_only: false, .. }));
-    let effects = table.answer(renew, 0, Reply::Beat { hive_ms: 0, member: true });
-    let mint = call_of(&effects, |request| matches!(request, Request::HandOver { epoch: Epoch(5), .. }));
-    let effects = table.answer(mint, 0, Reply::Taken { epoch: Epoch(9) });
+    let effects = table.answer(renew, 0, beaten(true));
+    let mint =
+        call_of(&effects, |request| matches!(request, Request::HandOver { claims, .. } if claims[0].epoch.0 == 5));
+    let effects = table.answer(mint, 0, taken(9));
     assert!(matches!(&effects[..], [Effect::Granted(term)] if term.epoch() == Epoch(9)), "{effects:?}");
 }
 
@@ -120,7 +153,7 @@ fn hv_10_a_deaf_node_asks_without_renewing() {
 fn hv_13_whoever_was_buried_stops_everything() {
     let mut table = Table::holding();
     let beat = call_of(&table.pass(2_000), |request| matches!(request, Request::Beat { .. }));
-    let effects = table.answer(beat, 0, Reply::Beat { hive_ms: 0, member: false });
+    let effects = table.answer(beat, 0, beaten(false));
     assert!(is_lost(&effects) && effects.contains(&Effect::Buried), "{effects:?}");
     assert_eq!(table.member.wake_at(), Moment::FAR);
 }
@@ -129,9 +162,8 @@ fn hv_13_whoever_was_buried_stops_everything() {
 fn hv_34_a_lease_that_another_holds_is_looked_at_again_and_not_taken() {
     let mut table = Table::new();
     table.step(Input::Want(LEASE.into()));
-    let look = call_of(&table.answer(1, 0, Reply::Joined), |request| matches!(request, Request::Look { .. }));
-    let other = NodeId(Uuid::from_u128(2));
-    let effects = table.answer(look, 0, Reply::Lease { epoch: Epoch(4), holder: Some(other), free: false });
+    let look = table.join();
+    let effects = table.answer(look, 0, lease(Some(NodeId(Uuid::from_u128(2)))));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Call { request: Request::Take { .. }, .. })));
     call_of(&table.pass(600), |request| matches!(request, Request::Look { .. }));
 }
@@ -140,8 +172,9 @@ fn hv_34_a_lease_that_another_holds_is_looked_at_again_and_not_taken() {
 fn hv_36_minting_refused_means_the_lease_has_gone() {
     let mut table = Table::holding();
     let effects = table.step(Input::Mint { lease: LEASE.into(), floor: Epoch(70) });
-    let mint = call_of(&effects, |request| matches!(request, Request::HandOver { floor: Epoch(70), .. }));
-    assert!(is_lost(&table.answer(mint, 0, Reply::Refused)));
+    let mint =
+        call_of(&effects, |request| matches!(request, Request::HandOver { claims, .. } if claims[0].floor.0 == 70));
+    assert!(is_lost(&table.answer(mint, 0, Reply::Refused(Refusal::Raced))));
 }
 
 /// RL-12: whether an epoch was minted is unknown: the old one may be gone, so it is not used.
@@ -159,7 +192,32 @@ fn rl_12_an_unanswered_mint_is_not_trusted() {
 fn hv_21_leaving_releases_what_is_held() {
     let mut table = Table::holding();
     let effects = table.step(Input::Leave);
-    call_of(&effects, |request| matches!(request, Request::Release { epoch: Epoch(5), .. }));
+    call_of(&effects, |request| matches!(request, Request::Release { held, .. } if held[0].epoch.0 == 5));
     let leave = call_of(&effects, |request| matches!(request, Request::Leave { .. }));
     assert_eq!(table.answer(leave, 0, Reply::Done), [Effect::Left]);
+}
+
+/// HV-9: a row of this identity that nobody knows the origin of is left to be buried.
+#[test]
+fn hv_9_an_identity_that_is_known_already_is_given_up() {
+    let mut table = Table::new();
+    table.step(Input::Want(LEASE.into()));
+    assert_eq!(table.answer(1, 0, Reply::Refused(Refusal::Known)), [Effect::Buried]);
+}
+
+#[test]
+fn hv_23_another_store_ends_all_terms_and_is_recorded() {
+    let mut table = Table::holding();
+    let beat = call_of(&table.pass(2_000), |request| matches!(request, Request::Beat { .. }));
+    let head = Head { server: "new".into(), lineage: Some("s".into()), ..Head::default() };
+    let status = Status { head, member: true, renewed: true, ..Status::default() };
+    let effects = table.answer(beat, 0, Reply::Beat(Box::new(status)));
+    assert!(is_lost(&effects), "{effects:?}");
+    let recorded = Request::NewLineage { was: Some("s".into()), found: "new".into() };
+    let record = call_of(&effects, |request| *request == recorded);
+    let mints = |effects: &[Effect]| {
+        effects.iter().any(|effect| matches!(effect, Effect::Call { request: Request::HandOver { .. }, .. }))
+    };
+    assert!(!mints(&effects), "{effects:?}");
+    assert!(!mints(&table.answer(record, 0, Reply::Done)));
 }

@@ -82,11 +82,15 @@ impl Node {
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut ports = Vec::new();
         for source in &sources {
+            let hive = honeyflow_hive_sqlite::Options {
+                alone: true,
+                ..honeyflow_hive_sqlite::Options::new(&source.database.path)
+            };
             let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
             ports.push(SourcePort {
                 source: Arc::new(OutboxSource::new(store.clone(), &source.entities())),
                 store,
-                hive: Arc::new(SqliteHive::open(&honeyflow_hive_sqlite::Options::new(&source.database.path))?),
+                hive: Arc::new(SqliteHive::open(&hive)?),
             });
         }
         let meta = serde_json::json!({ "pid": std::process::id(), "version": env!("CARGO_PKG_VERSION") });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use honeyflow_event::Kind;
+use honeyflow_hive::contract::Held;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Op, Reply, Request, Statement, Write,
@@ -64,14 +65,15 @@ fn nothing() -> Statement {
 
 pub async fn ob_44_one_refused_write_leaves_others_alone(h: &Harness) {
     let stale = h.stale_fence().await;
-    let honeyflow_hive::Reply::Lease { epoch, holder: Some(node), .. } =
-        h.hive.call(honeyflow_hive::Request::Look { lease: super::LEASE.into() }).await.expect("look")
-    else {
-        panic!("nobody holds the lease")
+    let look = honeyflow_hive::Request::Look { leases: vec![super::LEASE.into()] };
+    let honeyflow_hive::Reply::Leases { leases, .. } = h.hive.call(look).await.expect("look") else {
+        panic!("no leases")
     };
-    let released = honeyflow_hive::Request::Release { lease: super::LEASE.into(), node, epoch };
+    let node = leases[0].holder.expect("a holder");
+    let held = vec![Held { lease: super::LEASE.into(), epoch: leases[0].epoch }];
+    let released = honeyflow_hive::Request::Release { node, held, cause: "test".into() };
     h.hive.call(released).await.expect("release");
-    let fresh = honeyflow_hive::member::take(&*h.hive, node, super::LEASE).await.expect("take").fence();
+    let fresh = honeyflow_hive::member::take_as_member(&*h.hive, node, super::LEASE).await.expect("take").fence();
     let mut all = Vec::new();
     for n in 0..40 {
         all.push(h.book(&n.to_string()).await);

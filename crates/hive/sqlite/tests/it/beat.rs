@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use honeyflow_hive::{HiveStore, Reply, Request, member};
+use honeyflow_hive::{HiveStore, Reply, Request, contract::Held, member};
 use rusqlite::TransactionBehavior;
 
-use crate::{Shop, node};
+use crate::{Shop, beaten, node};
 
 /// DECISIONS 3: an application that holds the write lock for longer than trust lasts must not dethrone a lone node.
 #[tokio::test]
@@ -20,26 +20,22 @@ async fn hv_39_a_busy_database_does_not_dethrone_a_lone_node() {
     let began_at = Instant::now();
     let mut beats = 0;
     while began_at.elapsed() < Duration::from_secs(3) {
-        let reply = hive.call(Request::Beat { node: me, read_only: false }).await.unwrap();
-        assert!(matches!(reply, Reply::Beat { member: true, .. }), "{reply:?}");
+        assert_eq!(beaten(&hive, me, false).await, (true, false), "trusted, though nothing was written");
         beats += 1;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(beats >= 5, "a refused beat does not wait long: {beats}");
     // What must be written is refused as busy, and tried again.
-    let release = Request::Release { lease: "shard/shop/0".into(), node: me, epoch: term.epoch() };
+    let held = vec![Held { lease: "shard/shop/0".into(), epoch: term.epoch() }];
+    let release = Request::Release { node: me, held, cause: "test".into() };
     let failure = hive.call(release).await.unwrap_err();
     assert_eq!(failure.code, "database-busy");
     transaction.commit().unwrap();
-    let Reply::Lease { epoch, holder, free } = hive.call(Request::Look { lease: "shard/shop/0".into() }).await.unwrap()
-    else {
-        panic!("no lease")
-    };
-    assert_eq!((epoch, holder, free), (term.epoch(), Some(me), false), "the same term");
-    let reply = hive.call(Request::Beat { node: me, read_only: false }).await.unwrap();
-    assert!(matches!(reply, Reply::Beat { member: true, .. }));
-    let Reply::Nodes(nodes) = hive.call(Request::Nodes).await.unwrap() else { panic!("no nodes") };
-    assert_eq!(nodes[0].beat, 1, "only the last one was written");
+    let Reply::View(view) = hive.call(Request::View).await.unwrap() else { panic!("no view") };
+    let lease = &view.leases[0];
+    assert_eq!((lease.epoch, lease.holder, lease.free), (term.epoch(), Some(me), false), "the same term");
+    assert_eq!(view.nodes[0].beat, 1, "none of them was written");
+    assert_eq!(beaten(&hive, me, false).await, (true, true));
 }
 
 #[tokio::test]
@@ -51,7 +47,6 @@ async fn a_busy_beat_of_a_buried_node_is_not_good() {
     let mut application = shop.application();
     application.execute("delete from hive_node", []).unwrap();
     let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let reply = hive.call(Request::Beat { node: me, read_only: false }).await.unwrap();
-    assert!(matches!(reply, Reply::Beat { member: false, .. }), "{reply:?}");
+    assert_eq!(beaten(&hive, me, false).await, (false, false));
     drop(transaction);
 }

@@ -2,10 +2,14 @@
 
 use std::{fs, time::Duration};
 
-use honeyflow_hive::{HiveStore, Reply, Request, member};
+use honeyflow_hive::{
+    HiveStore, Reply, Request,
+    contract::{Burial, HIVE},
+    member,
+};
 use honeyflow_runtime::Class;
 
-use crate::{Shop, join, node, nodes};
+use crate::{Shop, beat, beaten, join, node, nodes};
 
 #[tokio::test]
 async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
@@ -22,7 +26,8 @@ async fn hv_39_a_second_node_is_refused_and_told_who_is_there() {
     assert_eq!(nodes(&first).await, [holder], "the refused one leaves nothing behind");
     assert!(!shop.locks().join(format!("{refused}.lock")).exists());
     first.call(Request::Leave { node: holder }).await.unwrap();
-    assert_eq!(second.call(join(refused)).await.unwrap(), Reply::Joined, "once the first has left");
+    let joined = second.call(join(refused)).await.unwrap();
+    assert!(matches!(joined, Reply::Joined(_)), "once the first has left: {joined:?}");
 }
 
 #[tokio::test]
@@ -59,8 +64,7 @@ async fn hv_39_a_node_whose_lock_file_is_gone_is_dead() {
     let dead = node();
     hive.call(join(dead)).await.unwrap();
     fs::remove_dir_all(shop.locks()).unwrap();
-    let reply = hive.call(Request::Beat { node: dead, read_only: true }).await.unwrap();
-    assert!(matches!(reply, Reply::Beat { member: false, .. }), "another may have the lock by now: {reply:?}");
+    assert_eq!(beaten(&hive, dead, true).await, (false, false), "another may have the lock by now");
     let other = shop.hive();
     let heir = node();
     other.call(join(heir)).await.unwrap();
@@ -71,14 +75,68 @@ async fn hv_39_a_node_whose_lock_file_is_gone_is_dead() {
 async fn opening_and_listing_make_nothing() {
     let shop = Shop::fresh();
     let hive = shop.hive();
-    assert_eq!(hive.call(Request::Nodes).await.unwrap(), Reply::Nodes(vec![]));
-    assert_eq!(hive.call(Request::Leases).await.unwrap(), Reply::Leases(vec![]));
+    let Reply::View(view) = hive.call(Request::View).await.unwrap() else { panic!("no view") };
+    assert!(view.nodes.is_empty() && view.leases.is_empty());
+    let Reply::Beat(status) = hive.call(beat(node(), true)).await.unwrap() else { panic!("no beat") };
+    assert!(!status.member && status.head.origin.is_none());
     let tables: i64 = shop
         .application()
         .query_row("select count(*) from sqlite_master where name like 'hive%'", [], |row| row.get(0))
         .unwrap();
     assert_eq!(tables, 0);
     assert!(!shop.locks().exists());
-    let missing = honeyflow_hive_sqlite::open(&shop.folder.path().join("mistyped.db")).err().unwrap();
+    let missing = honeyflow_hive_sqlite::open(&shop.folder.path().join("mistyped.db"), HIVE).err().unwrap();
     assert_eq!((missing.class, &*missing.code), (Class::Retry, "cannot-open"));
+}
+
+/// HV-39, HV-14: expired is not dead while the kernel says otherwise; a free lock needs no waiting.
+#[tokio::test]
+async fn hv_39_a_held_lock_needs_long_silence_and_a_free_one_nothing() {
+    let shop = Shop::fresh();
+    let open = || honeyflow_hive_sqlite::open(&shop.path(), HIVE).unwrap();
+    let (first, second) = (open(), open());
+    let (slow, burier) = (node(), node());
+    first.call(join(slow)).await.unwrap();
+    second.call(join(burier)).await.unwrap();
+    shop.application().execute("update hive_node set expires_ms = 0 where id = ?1", [slow.to_string()]).unwrap();
+    let bury = |silent| Request::Bury { nodes: vec![Burial { node: slow, beat: 0, silent, cause: "test".into() }] };
+    let dead = async |hive: &honeyflow_hive_sqlite::SqliteHive| match hive.call(beat(burier, false)).await.unwrap() {
+        Reply::Beat(status) => status.soonest[0].dead,
+        other => panic!("{other:?}"),
+    };
+    assert!(!dead(&second).await);
+    assert_eq!(second.call(bury(false)).await.unwrap(), Reply::Buried(vec![]), "it is only slow");
+    first.call(beat(slow, false)).await.unwrap();
+    drop(first);
+    let mut is_dead = false;
+    for _ in 0..200 {
+        is_dead = dead(&second).await;
+        if is_dead {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(is_dead, "told with the next beat");
+    let burial = Burial { node: slow, beat: 0, silent: false, cause: "its lock is free".into() };
+    let buried = second.call(Request::Bury { nodes: vec![burial] }).await.unwrap();
+    assert_eq!(buried, Reply::Buried(vec![slow]), "unexpired, and whatever its beat was");
+    assert!(!shop.locks().join(format!("{slow}.lock")).exists());
+}
+
+/// HV-5: what an older version has made is migrated, with what it holds.
+#[tokio::test]
+async fn hv_5_an_older_schema_is_migrated() {
+    let shop = Shop::fresh();
+    let hive = shop.hive();
+    let term = member::take(&*hive, node(), "shard/shop/0").await.unwrap();
+    drop(hive);
+    shop.application()
+        .execute_batch(
+            "drop table hive_view; drop table hive_event; drop table hive_limit; drop table hive_share;
+             drop index hive_node_expires; drop index hive_lease_heir;
+             update hive_meta set value = '1' where name = 'schema'; delete from hive_node",
+        )
+        .unwrap();
+    let next = member::take(&*shop.hive(), node(), "shard/shop/0").await.unwrap();
+    assert!(next.epoch() > term.epoch());
 }

@@ -6,7 +6,7 @@ mod lock;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use honeyflow_hive::{HiveStore, NodeId, Reply, Request};
+use honeyflow_hive::{HiveStore, NodeId, Reply, Request, contract::State};
 use honeyflow_hive_sqlite::{Options, SqliteHive};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -38,8 +38,9 @@ impl Shop {
         rusqlite::Connection::open(self.path()).unwrap()
     }
 
+    /// For one node at a time.
     pub fn hive(&self) -> Arc<SqliteHive> {
-        let options = Options { busy_timeout: Duration::from_millis(50), ..Options::new(self.path()) };
+        let options = Options { busy_timeout: Duration::from_millis(50), alone: true, ..Options::new(self.path()) };
         Arc::new(SqliteHive::open(&options).unwrap())
     }
 }
@@ -49,12 +50,24 @@ pub fn node() -> NodeId {
 }
 
 pub fn join(node: NodeId) -> Request {
-    Request::Join { node, name: "reader".into(), ttl_ms: 6000, meta: r#"{"pid":4711}"#.into() }
+    Request::Join { node, name: "reader".into(), heartbeat_ms: 2000, ttl_ms: 6000, meta: r#"{"pid":4711}"#.into() }
+}
+
+pub fn beat(node: NodeId, read_only: bool) -> Request {
+    Request::Beat { node, read_only, state: State { ready: true, eligible: true, ..State::default() } }
+}
+
+/// (member, renewed)
+pub async fn beaten(hive: &SqliteHive, node: NodeId, read_only: bool) -> (bool, bool) {
+    match hive.call(beat(node, read_only)).await.unwrap() {
+        Reply::Beat(status) => (status.member, status.renewed),
+        other => panic!("{other:?}"),
+    }
 }
 
 pub async fn nodes(hive: &SqliteHive) -> Vec<NodeId> {
-    match hive.call(Request::Nodes).await.unwrap() {
-        Reply::Nodes(nodes) => nodes.into_iter().map(|node| node.id).collect(),
+    match hive.call(Request::View).await.unwrap() {
+        Reply::View(view) => view.nodes.into_iter().map(|node| node.id).collect(),
         other => panic!("{other:?}"),
     }
 }

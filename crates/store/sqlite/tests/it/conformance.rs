@@ -53,7 +53,7 @@ async fn fresh() -> Harness {
     let mut edge = document("select book_id from book_author where author_id in $keys");
     edge.key = vec![column("author_id", KeyType::Integer)];
     edge.result_key = vec![];
-    let hive = Arc::new(honeyflow_hive_sqlite::open(&shop.path()).unwrap());
+    let hive = Arc::new(honeyflow_hive_sqlite::open(&shop.path(), honeyflow_hive::contract::HIVE).unwrap());
     let application = Arc::new(Mutex::new(shop.application()));
     Harness {
         store: Arc::new(store),

@@ -14,7 +14,7 @@ use rusqlite::TransactionBehavior;
 use crate::Shop;
 
 async fn fence(shop: &Shop) -> Fence {
-    let hive = honeyflow_hive_sqlite::open(&shop.path()).unwrap();
+    let hive = honeyflow_hive_sqlite::open(&shop.path(), honeyflow_hive::contract::HIVE).unwrap();
     let node = NodeId(uuid::Uuid::new_v4());
     honeyflow_hive::member::take(&hive, node, "shard/shop/0").await.unwrap().fence()
 }

@@ -16,7 +16,7 @@ async fn thousands_of_rows_are_polled_loaded_and_settled_quickly() {
          insert into book select i, 'Title ' || i, i * 0.5, i % 10 from n;",
     )
     .await;
-    let hive = honeyflow_hive_sqlite::open(&shop.path()).unwrap();
+    let hive = honeyflow_hive_sqlite::open(&shop.path(), honeyflow_hive::contract::HIVE).unwrap();
     let fence =
         honeyflow_hive::member::take(&hive, NodeId(uuid::Uuid::new_v4()), "shard/shop/0").await.unwrap().fence();
     let events = (1..=20_000).map(|n| new_event(&n.to_string())).collect();

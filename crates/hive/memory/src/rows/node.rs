@@ -1,0 +1,162 @@
+//! Membership: join, beat, burial.
+
+use honeyflow_event::Name;
+use honeyflow_hive::{
+    NodeId, Reply,
+    contract::{
+        Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, SOONEST_MAX, State,
+        Status, Watched,
+    },
+};
+use honeyflow_runtime::Failure;
+
+use super::Rows;
+
+impl Rows {
+    pub(super) fn join(
+        &mut self,
+        now_ms: u64,
+        node: NodeId,
+        name: &Name,
+        heartbeat_ms: u64,
+        ttl_ms: u64,
+        meta: String,
+    ) -> Result<Reply, Failure> {
+        if meta.len() > META_BYTES_MAX {
+            let said = format!("a node's meta data is {} bytes; {META_BYTES_MAX} are the limit", meta.len());
+            return Err(Failure::reject("meta-too-large", said));
+        }
+        if self.nodes.contains_key(&node) {
+            return Ok(Reply::Refused(Refusal::Known));
+        }
+        let row = NodeRow {
+            id: node,
+            name: name.to_string(),
+            beat: 0,
+            heartbeat_ms,
+            ttl_ms,
+            expires_ms: now_ms + ttl_ms,
+            engaged_ms: 0,
+            ready: false,
+            eligible: false,
+            warm: Vec::new(),
+            meta,
+        };
+        self.nodes.insert(node, row);
+        let view = self.view_or_new(now_ms);
+        view.max_ttl_ms = view.max_ttl_ms.max(ttl_ms);
+        self.event(now_ms, EventKind::Joined, Some(node), None, name);
+        Ok(Reply::Joined(Box::new(self.status(now_ms, node, true))))
+    }
+
+    pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) {
+        let Some(row) = self.nodes.get_mut(&node) else { return };
+        let was = (row.ready, row.eligible);
+        row.beat += 1;
+        row.expires_ms = now_ms + row.ttl_ms;
+        row.engaged_ms = state.engaged_age_ms.map_or(0, |age_ms| (now_ms + ENGAGED_MS).saturating_sub(age_ms));
+        (row.ready, row.eligible, row.warm) = (state.ready, state.eligible, state.warm);
+        let is = (row.ready, row.eligible);
+        for kind in EventKind::of_beat(was, is) {
+            self.event(now_ms, kind, Some(node), None, &"".into());
+        }
+    }
+
+    pub(super) fn status(&self, now_ms: u64, node: NodeId, written: bool) -> Status {
+        let member = self.nodes.contains_key(&node);
+        let mut soonest: Vec<&NodeRow> = self.nodes.values().filter(|row| row.id != node).collect();
+        soonest.sort_by_key(|row| (row.expires_ms, row.id));
+        let head = self.head(now_ms);
+        let too_far_ms = now_ms + head.max_ttl_ms;
+        let ahead = self.nodes.values().any(|row| row.expires_ms > too_far_ms)
+            || head.lineage_ms > now_ms
+            || head.counts.counted_ms > now_ms;
+        Status {
+            head,
+            member,
+            renewed: member && written,
+            queen: self.leases.get(QUEEN).map(|lease| Queen {
+                epoch: lease.epoch,
+                holder: lease.holder,
+                heir: lease.heir,
+                since_ms: lease.since_ms,
+                node: lease.holder.and_then(|holder| self.nodes.get(&holder)).map(watched),
+            }),
+            heir_of: self
+                .leases
+                .iter()
+                .filter(|(_, lease)| lease.heir == Some(node))
+                .map(|(name, _)| name.clone())
+                .take(SOONEST_MAX)
+                .collect(),
+            soonest: soonest.into_iter().take(SOONEST_MAX).map(watched).collect(),
+            ahead,
+        }
+    }
+
+    pub(super) fn remove(&mut self, now_ms: u64, node: NodeId, kind: EventKind, cause: &Name) {
+        if self.nodes.remove(&node).is_some() {
+            self.limits.give_back(node);
+            self.event(now_ms, kind, Some(node), None, cause);
+        }
+    }
+
+    pub(super) fn bury(&mut self, now_ms: u64, burials: &[Burial]) -> Vec<NodeId> {
+        let mut buried = Vec::new();
+        for Burial { node, beat, silent, cause } in burials {
+            let row = self.nodes.get(node);
+            if row.is_some_and(|row| row.beat == *beat && (*silent || !row.is_alive(now_ms))) {
+                self.remove(now_ms, *node, EventKind::Buried, cause);
+                buried.push(*node);
+            }
+        }
+        buried
+    }
+
+    /// Without having watched it: the caller knows that the node is dead.
+    pub fn bury_known(&mut self, node: NodeId, now_ms: u64) {
+        self.remove(now_ms, node, EventKind::Buried, &"known to be dead".into());
+    }
+
+    /// Those whose time has run out.
+    pub fn expired(&self, now_ms: u64) -> Vec<NodeId> {
+        self.nodes.values().filter(|row| !row.is_alive(now_ms)).map(|row| row.id).collect()
+    }
+
+    pub(super) fn mend(&mut self, now_ms: u64) -> u64 {
+        let mut mended = 0;
+        for row in self.nodes.values_mut() {
+            let right = (row.expires_ms.min(now_ms + row.ttl_ms), row.engaged_ms.min(now_ms + ENGAGED_MS));
+            mended += u64::from(right != (row.expires_ms, row.engaged_ms));
+            (row.expires_ms, row.engaged_ms) = right;
+        }
+        if let Some(view) = &mut self.view {
+            let right = (view.lineage_ms.min(now_ms), view.counts.counted_ms.min(now_ms));
+            mended += u64::from(right != (view.lineage_ms, view.counts.counted_ms));
+            (view.lineage_ms, view.counts.counted_ms) = right;
+        }
+        mended + self.limits.mend(now_ms)
+    }
+
+    /// Under epoch and time of what is published.
+    pub(super) fn tally(&self, now_ms: u64) -> Counts {
+        let count = |is: &dyn Fn(&NodeRow) -> bool| self.nodes.values().filter(|row| is(row)).count() as u64;
+        Counts {
+            alive: count(&|row| row.is_alive(now_ms)),
+            ready: count(&|row| row.is_alive(now_ms) && row.ready),
+            engaged: count(&|row| row.is_engaged(now_ms)),
+            ..self.view.as_ref().map(|view| view.counts).unwrap_or_default()
+        }
+    }
+}
+
+fn watched(row: &NodeRow) -> Watched {
+    Watched {
+        id: row.id,
+        beat: row.beat,
+        heartbeat_ms: row.heartbeat_ms,
+        ttl_ms: row.ttl_ms,
+        expires_ms: row.expires_ms,
+        dead: false,
+    }
+}

@@ -1,0 +1,274 @@
+//! Definitions, buckets and slots: rows around the arithmetic of [`Bucket`].
+
+use honeyflow_event::Name;
+use honeyflow_hive::{
+    NodeId,
+    bucket::Bucket,
+    contract::limit::{
+        BucketRow, Definition, Denial, Denied, Draw, Drawn, Exact, Key, Limit, MICRO, Reply, Rule, Slots, SlotsHeld,
+        Undefined,
+    },
+};
+use rusqlite::{OptionalExtension, Row, params, types::Type};
+
+use crate::{
+    row::{signed, unsigned},
+    session::{Answer, Session},
+};
+
+/// The definition in force, and the one to come: no bucket has such a key.
+const NOW: &str = "";
+const NEXT: &str = "next";
+const RULE: &str = "version, rate_u, period_ms, burst_u, effective_ms";
+
+fn definition(row: &Row<'_>) -> rusqlite::Result<Definition> {
+    Ok(Definition {
+        version: unsigned(row, 0)?,
+        rule: Rule { rate_u: unsigned(row, 1)?, period_ms: unsigned(row, 2)?, burst_u: unsigned(row, 3)? },
+        effective_ms: unsigned(row, 4)?,
+    })
+}
+
+impl Session<'_> {
+    fn defined(&self, limit: &str, key: &str) -> rusqlite::Result<Option<Definition>> {
+        self.cached(&format!("select {RULE} from hive_limit where hive = ?1 and name = ?2 and limit_key = ?3"))?
+            .query_row([self.hive, limit, key], definition)
+            .optional()
+    }
+
+    fn in_force(&self, limit: &str) -> rusqlite::Result<Option<Definition>> {
+        let Some(now) = self.defined(limit, NOW)? else { return Ok(None) };
+        Ok(Some(Definition::in_force(now, self.defined(limit, NEXT)?, self.now_ms)))
+    }
+
+    fn bucket(&self, limit: &str, key: Key) -> rusqlite::Result<Option<Bucket>> {
+        self.cached(&format!(
+            "select {RULE}, pool_u, pool_ms, issued_u from hive_limit where hive = ?1 and name = ?2 and limit_key = ?3"
+        ))?
+        .query_row(params![self.hive, limit, key.to_string()], |row| {
+            let Definition { version, rule, effective_ms: reset_ms } = definition(row)?;
+            let (pool_u, pool_ms, issued_u) = (unsigned(row, 5)?, unsigned(row, 6)?, unsigned(row, 7)?);
+            Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms })
+        })
+        .optional()
+    }
+
+    fn save(&self, limit: &str, key: &str, bucket: &Bucket) -> rusqlite::Result<()> {
+        let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms } = *bucket;
+        self.cached(
+            "insert or replace into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms,
+               pool_u, pool_ms, issued_u) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?
+        .execute(params![
+            self.hive,
+            limit,
+            key,
+            signed(version),
+            signed(rule.rate_u),
+            signed(rule.period_ms),
+            signed(rule.burst_u),
+            signed(reset_ms),
+            signed(pool_u),
+            signed(pool_ms),
+            signed(issued_u)
+        ])
+        .map(drop)
+    }
+
+    fn define(&self, limit: &str, key: &str, definition: &Definition) -> rusqlite::Result<()> {
+        let Definition { version, rule, effective_ms: reset_ms } = *definition;
+        self.save(limit, key, &Bucket { version, rule, reset_ms, ..Bucket::default() })
+    }
+
+    pub fn draw(&self, draws: &[Draw]) -> Answer<Reply> {
+        let lineage_ms = self.head()?.lineage_ms;
+        let mut drawn = Vec::new();
+        for draw in draws {
+            drawn.push(self.draw_one(draw, lineage_ms)?.ok_or(Undefined));
+        }
+        Ok(Reply::Drawn { hive_ms: self.now_ms, drawn })
+    }
+
+    fn draw_one(&self, Draw { limit, key, want, need }: &Draw, lineage_ms: u64) -> Answer<Option<Drawn>> {
+        let Some(definition) = self.in_force(limit)? else { return Ok(None) };
+        let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, self.now_ms);
+        let mut bucket = self.bucket(limit, *key)?.unwrap_or_else(fresh);
+        let drawn = bucket.draw(&definition, *want, *need, self.now_ms);
+        self.save(limit, &key.to_string(), &bucket)?;
+        Ok(Some(drawn))
+    }
+
+    /// A refusal leaves the rows as they were.
+    pub fn exact(&self, takes: &[Exact], peek: bool) -> Answer<Reply> {
+        let lineage_ms = self.head()?.lineage_ms;
+        let mut asked: Vec<(&Name, Key, Bucket)> = Vec::new();
+        let mut left = Vec::new();
+        for (at, Exact { limit, key, cost, window }) in takes.iter().enumerate() {
+            let Some(definition) = self.in_force(limit)? else {
+                return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
+            };
+            let place = match asked.iter().position(|(name, of, _)| *name == limit && of == key) {
+                Some(place) => place,
+                None => {
+                    let fresh = || Bucket::fresh(&definition, definition.rule.burst_u, lineage_ms, self.now_ms);
+                    asked.push((limit, *key, self.bucket(limit, *key)?.unwrap_or_else(fresh)));
+                    asked.len() - 1
+                }
+            };
+            let bucket = &mut asked[place].2;
+            if let Err(why) = bucket.ask(&definition, *cost, *window, self.now_ms) {
+                return Ok(Reply::Denied(Denied { at, version: definition.version, why }));
+            }
+            if !peek {
+                bucket.take(*cost);
+            }
+            left.push(bucket.left(self.now_ms));
+        }
+        for (limit, key, bucket) in asked.iter().filter(|_| !peek) {
+            self.save(limit, &key.to_string(), bucket)?;
+        }
+        Ok(Reply::Admitted { hive_ms: self.now_ms, left })
+    }
+
+    pub fn refund(&self, takes: &[Exact]) -> Answer<Reply> {
+        for Exact { limit, key, cost, window } in takes {
+            if let Some(mut bucket) = self.bucket(limit, *key)? {
+                bucket.refund(*cost, *window);
+                self.save(limit, &key.to_string(), &bucket)?;
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    pub fn slots(&self, node: NodeId, asks: Vec<Slots>) -> Answer<Reply> {
+        let id = node.to_string();
+        if !self.cached("select 1 from hive_node where hive = ?1 and id = ?2")?.exists([self.hive, &id])? {
+            return Ok(Reply::Unfit);
+        }
+        let mut held = Vec::new();
+        for ask in asks {
+            held.push(self.slots_of_one(&id, &ask)?.ok_or(Undefined));
+        }
+        Ok(Reply::Slots(held))
+    }
+
+    fn slots_of_one(&self, node: &str, Slots { limit, key, seq, wants }: &Slots) -> Answer<Option<SlotsHeld>> {
+        let Some(definition) = self.in_force(limit)? else { return Ok(None) };
+        let text = key.to_string();
+        let mut bucket = self.bucket(limit, *key)?.unwrap_or_else(|| Bucket::fresh(&definition, 0, 0, self.now_ms));
+        let (has, last) = self
+            .cached("select has_u, seq from hive_share where hive = ?1 and name = ?2 and limit_key = ?3 and node = ?4")?
+            .query_row([self.hive, limit, &text, node], |row| Ok((unsigned(row, 0)? / MICRO, unsigned(row, 1)?)))
+            .optional()?
+            .unwrap_or_default();
+        let wants = if *seq > last { *wants } else { has };
+        let held = bucket.slots(&definition, has, wants);
+        self.save(limit, &text, &bucket)?;
+        self.cached(
+            "insert into hive_share(hive, name, limit_key, node, has_u, seq) values (?1, ?2, ?3, ?4, ?5, ?6)
+             on conflict(hive, name, limit_key, node) do update set has_u = excluded.has_u, seq = excluded.seq",
+        )?
+        .execute(params![self.hive, limit, text, node, signed(held.has * MICRO), signed(last.max(*seq))])?;
+        Ok(Some(held))
+    }
+
+    /// The slots of a node that is gone.
+    pub fn give_back(&self, node: NodeId) -> Answer<()> {
+        let id = node.to_string();
+        self.cached(
+            "update hive_limit set issued_u = max(0, issued_u - s.has_u) from hive_share s
+             where s.hive = ?1 and s.node = ?2 and hive_limit.hive = ?1 and hive_limit.name = s.name
+               and hive_limit.limit_key = s.limit_key",
+        )?
+        .execute([self.hive, &id])?;
+        self.cached("delete from hive_share where hive = ?1 and node = ?2")?.execute([self.hive, &id])?;
+        Ok(())
+    }
+
+    pub fn set_limit(&self, limit: &str, was: Option<u64>, rule: Rule, after_ms: u64) -> Answer<Reply> {
+        let newest = match self.defined(limit, NEXT)? {
+            None => self.defined(limit, NOW)?,
+            next => next,
+        };
+        if newest.map(|newest| newest.version) != was {
+            return Ok(Reply::Raced);
+        }
+        if let Some(next) = newest.filter(|newest| newest.effective_ms > self.now_ms) {
+            return Ok(Reply::Pending { effective_ms: next.effective_ms });
+        }
+        self.make_view()?;
+        let version = self
+            .cached("update hive_view set limits = limits + 1 where hive = ?1 returning limits")?
+            .query_row([self.hive], |row| unsigned(row, 0))?;
+        let slowest_ms = self
+            .cached("select coalesce(max(beat_ms), 0) from hive_node where hive = ?1")?
+            .query_row([self.hive], |row| unsigned(row, 0))?;
+        let effective_ms = self.now_ms + if newest.is_some() { after_ms.max(2 * slowest_ms) } else { 0 };
+        let definition = Definition { version, rule, effective_ms };
+        match newest {
+            Some(now) => {
+                self.define(limit, NOW, &now)?;
+                self.define(limit, NEXT, &definition)?;
+            }
+            None => self.define(limit, NOW, &definition)?,
+        }
+        Ok(Reply::Set { version, effective_ms })
+    }
+
+    pub fn limits(&self) -> Answer<Reply> {
+        let mut limits = Vec::new();
+        if !self.is_made()? {
+            return Ok(Reply::Limits { hive_ms: self.now_ms, version: 0, limits });
+        }
+        let names: Vec<Name> = self
+            .cached("select name from hive_limit where hive = ?1 and limit_key = '' order by name")?
+            .query_map([self.hive], |row| row.get::<_, String>(0).map(Name::from))?
+            .collect::<Result<_, _>>()?;
+        for name in names {
+            let Some(now) = self.in_force(&name)? else { continue };
+            let next = self.defined(&name, NEXT)?.filter(|next| next.effective_ms > self.now_ms);
+            limits.push(Limit { name, now, next });
+        }
+        Ok(Reply::Limits { hive_ms: self.now_ms, version: self.head()?.limits, limits })
+    }
+
+    pub fn ledger(&self, limit: &str, max: u32) -> Answer<Reply> {
+        let rows = self
+            .cached(
+                "select limit_key, version, pool_u, pool_ms, issued_u from hive_limit
+                 where hive = ?1 and name = ?2 and length(limit_key) = 32 order by issued_u desc, limit_key limit ?3",
+            )?
+            .query_map(params![self.hive, limit, max], |row| {
+                Ok(BucketRow {
+                    key: key(row, 0)?,
+                    version: unsigned(row, 1)?,
+                    pool_u: unsigned(row, 2)?,
+                    pool_ms: unsigned(row, 3)?,
+                    issued_u: unsigned(row, 4)?,
+                })
+            })?
+            .collect::<Result<_, _>>()?;
+        Ok(Reply::Ledger(rows))
+    }
+
+    /// What [`Bucket::is_idle`] says.
+    pub fn sweep_buckets(&self, idle_ms: u64, rows_max: u32) -> Answer<u64> {
+        let swept = self
+            .cached(
+                "delete from hive_limit where hive = ?1 and (name, limit_key) in (
+                   select name, limit_key from hive_limit where hive = ?1 and length(limit_key) = 32 and case
+                     when rate_u = 0 and effective_ms > 0 then effective_ms <= ?2
+                     when rate_u = 0 then issued_u = 0
+                     else ?2 - pool_ms >= ?3 and (?2 - pool_ms) / period_ms >= (burst_u - pool_u + rate_u - 1) / rate_u
+                   end limit ?4)",
+            )?
+            .execute(params![self.hive, self.now(), signed(idle_ms), rows_max])?;
+        Ok(swept as u64)
+    }
+}
+
+fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
+    u128::from_str_radix(&row.get::<_, String>(column)?, 16)
+        .map(Key)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}

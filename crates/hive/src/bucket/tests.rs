@@ -1,0 +1,120 @@
+//! The arithmetic of buckets, rule by rule.
+
+use super::*;
+
+const START_MS: u64 = 200_000_000_000;
+
+fn definition(rule: Rule) -> Definition {
+    Definition { version: 1, rule, effective_ms: START_MS }
+}
+
+fn full(rule: Rule) -> Bucket {
+    Bucket::fresh(&definition(rule), rule.pool_u(), 0, START_MS)
+}
+
+#[test]
+fn a_rule_is_in_lowest_terms() {
+    assert_eq!(Rule::rate(1000, 1000, 200), Rule { rate_u: MICRO, period_ms: 1, burst_u: 200 * MICRO });
+    assert_eq!(Rule::rate(3, 3_600_000, 3), Rule { rate_u: 5, period_ms: 6, burst_u: 3 * MICRO });
+    assert_eq!(Rule::rate(1000, 1000, 200).batch_life_ms(), 100);
+}
+
+#[test]
+fn hv_61_a_draw_gives_at_most_half_the_pool_but_a_need_whole() {
+    let rule = Rule::rate(1000, 1000, 200);
+    let definition = definition(rule);
+    let mut bucket = full(rule);
+    assert_eq!(bucket.draw(&definition, 80, 1, START_MS).granted, 50, "half of the pool of 100");
+    assert_eq!(bucket.draw(&definition, 10, 1, START_MS).granted, 10, "as much as is wanted");
+    assert_eq!(bucket.draw(&definition, 10, 30, START_MS).granted, 30, "a need is met whole");
+    let dry = bucket.draw(&definition, 10, 30, START_MS);
+    assert_eq!((dry.granted, dry.retry_ms), (0, Some(20)), "or not at all: {dry:?}");
+    assert_eq!(bucket.issued_u, 90 * MICRO);
+    assert_eq!(bucket.draw(&definition, 10, 30, START_MS + 20).granted, 30);
+}
+
+/// HV-61: however draws are spaced, issued(W) ≤ B/2 + L·W.
+#[test]
+fn hv_61_what_is_issued_keeps_to_half_the_burst_and_the_rate() {
+    let rule = Rule::rate(1000, 1000, 200);
+    let definition = definition(rule);
+    let mut bucket = full(rule);
+    for ms in 0..5000_u64 {
+        bucket.draw(&definition, 1 + ms % 90, ms % 7, START_MS + ms);
+        assert!(bucket.issued_u <= (100 + ms) * MICRO, "{ms}");
+    }
+    assert!(bucket.issued_u >= 5000 * MICRO, "and nothing is withheld: {}", bucket.issued_u);
+}
+
+#[test]
+fn hv_66_no_number_of_draws_loses_anything() {
+    for (permits, period_ms) in [(7, 3_600_000), (3, 1000), (999_983, 1000), (11, 60_000)] {
+        let rule = Rule::rate(permits, period_ms, permits * 20);
+        let definition = definition(rule);
+        let mut bucket = full(rule);
+        bucket.pool_u = 0;
+        let end_ms = START_MS + 10 * period_ms;
+        let step = (period_ms / 9973).max(1);
+        let mut at_ms = START_MS;
+        while at_ms < end_ms {
+            at_ms = (at_ms + step).min(end_ms);
+            bucket.draw(&definition, 1, 1, at_ms);
+        }
+        assert_eq!(bucket.issued_u + bucket.pool_u, 10 * permits * MICRO, "{permits} in {period_ms}");
+    }
+}
+
+#[test]
+fn hv_71_a_change_counts_from_its_instant() {
+    let (fast, slow) = (Rule::rate(1000, 1000, 2000), Rule::rate(10, 1000, 2000));
+    let mut bucket = full(fast);
+    bucket.pool_u = 0;
+    let changed = Definition { version: 2, rule: slow, effective_ms: START_MS + 100 };
+    bucket.draw(&changed, 0, 0, START_MS + 1100);
+    assert_eq!(bucket.pool_u, 110 * MICRO, "100 ms of the old rate, a second of the new");
+    let small = Definition { version: 3, rule: Rule::rate(10, 1000, 20), effective_ms: START_MS + 1100 };
+    bucket.draw(&small, 0, 0, START_MS + 1100);
+    assert_eq!(bucket.pool_u, 10 * MICRO, "a lower burst holds at once");
+}
+
+#[test]
+fn hv_15_a_clock_that_steps_back_neither_fills_nor_stops_a_bucket() {
+    let rule = Rule::rate(1000, 1000, 200);
+    let definition = definition(rule);
+    let mut bucket = full(rule);
+    bucket.draw(&definition, 0, 100, START_MS);
+    assert_eq!(bucket.draw(&definition, 1, 1, START_MS - 3_600_000).granted, 0);
+    assert_eq!(bucket.draw(&definition, 10, 10, START_MS - 3_600_000 + 10).granted, 10);
+}
+
+#[test]
+fn hv_65_a_window_is_full_once() {
+    let definition = definition(Rule::count(3));
+    let mut bucket = Bucket::fresh(&definition, definition.rule.burst_u, 0, START_MS);
+    let window = Some(Window { start_ms: START_MS, end_ms: START_MS + 1000 });
+    for _ in 0..3 {
+        assert_eq!(bucket.ask(&definition, 1, window, START_MS + 1), Ok(()));
+        bucket.take(1);
+    }
+    let denied = bucket.ask(&definition, 1, window, START_MS + 400);
+    assert_eq!(denied, Err(Denial::Empty { pool_u: 0, retry_ms: 600 }));
+    let next = Some(Window { start_ms: START_MS + 1000, end_ms: START_MS + 2000 });
+    assert_eq!(bucket.ask(&definition, 3, next, START_MS + 1000), Ok(()));
+    assert_eq!(
+        bucket.ask(&definition, 1, window, START_MS + 1000),
+        Err(Denial::OtherWindow { hive_ms: START_MS + 1000 })
+    );
+    assert_eq!(bucket.ask(&definition, 4, next, START_MS + 1000), Err(Denial::TooLarge));
+}
+
+#[test]
+fn hv_68_slots_never_exceed_their_number_even_when_it_falls() {
+    let mut bucket = Bucket::fresh(&definition(Rule::count(5)), 0, 0, START_MS);
+    let five = definition(Rule::count(5));
+    assert_eq!(bucket.slots(&five, 0, 4).has, 4);
+    assert_eq!(bucket.slots(&five, 0, 4).has, 1, "what is left");
+    let two = Definition { version: 2, ..definition(Rule::count(2)) };
+    assert_eq!(bucket.slots(&two, 4, 3), SlotsHeld { has: 3, free: 0, max: 2, version: 2 });
+    assert_eq!(bucket.slots(&two, 3, 4).has, 3, "nothing is free, nothing is torn away");
+    assert_eq!(bucket.slots(&two, 3, 0), SlotsHeld { has: 0, free: 1, max: 2, version: 2 });
+}

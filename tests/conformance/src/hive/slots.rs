@@ -1,0 +1,74 @@
+//! Limits on how many at a time.
+
+use futures_util::future::join_all;
+use honeyflow_hive::{
+    Request as HiveRequest,
+    contract::limit::{Key, Reply, Request, Rule, Slots, SlotsHeld, Undefined},
+};
+
+use super::{Bee, RACERS, Table, bee::fresh_id, limit::set};
+
+const CALLS: &str = "calls";
+
+fn asks(seq: u64, wants: u64) -> Vec<Slots> {
+    vec![Slots { limit: CALLS.into(), key: Key(1), seq, wants }]
+}
+
+async fn slots(bee: &Bee, seq: u64, wants: u64) -> SlotsHeld {
+    match bee.limit(Request::Slots { node: bee.id, asks: asks(seq, wants) }).await {
+        Reply::Slots(held) => held[0].expect("defined"),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn hv_68_slots_never_exceed_their_number(t: &Table<'_>) {
+    let bees = t.bees(RACERS).await;
+    set(&bees[0], CALLS, Rule::count(10)).await;
+    let has = join_all(bees.iter().map(|bee| async move {
+        let mut has = 0;
+        for seq in 1..=5 {
+            has = slots(bee, seq, seq).await.has;
+        }
+        has
+    }))
+    .await;
+    assert_eq!(has.iter().sum::<u64>(), 10, "{has:?}");
+    let held = slots(&bees[0], 6, 0).await;
+    assert_eq!((held.has, held.free, held.max), (0, has[0], 10));
+    assert_eq!(slots(&bees[1], 6, 100).await.has, has[1] + has[0], "as many as are free");
+}
+
+/// One that went unanswered is sent again, and one that comes late changes nothing.
+pub async fn hv_68_an_ask_may_be_repeated(t: &Table<'_>) {
+    let bee = t.bee().await;
+    set(&bee, CALLS, Rule::count(5)).await;
+    for _ in 0..3 {
+        let held = slots(&bee, 1, 3).await;
+        assert_eq!((held.has, held.free), (3, 2));
+    }
+    assert_eq!(slots(&bee, 2, 1).await.has, 1);
+    assert_eq!(slots(&bee, 1, 3).await.has, 1, "late");
+    assert_eq!(slots(&bee, 3, 9).await.has, 5);
+}
+
+pub async fn hv_68_slots_of_the_dead_return(t: &Table<'_>) {
+    let (bee, dead, gone) = (t.bee().await, t.bee().await, t.bee().await);
+    set(&bee, CALLS, Rule::count(6)).await;
+    assert_eq!(slots(&dead, 1, 3).await.has, 3);
+    assert_eq!(slots(&gone, 1, 2).await.has, 2);
+    assert_eq!(slots(&bee, 1, 6).await.has, 1);
+    assert!(bee.buries(dead.id, 1, true).await);
+    assert_eq!(slots(&bee, 2, 6).await.has, 4);
+    gone.call(HiveRequest::Leave { node: gone.id }).await;
+    let held = slots(&bee, 3, 6).await;
+    assert_eq!((held.has, held.free), (6, 0));
+}
+
+pub async fn hv_68_who_has_not_joined_has_no_slots(t: &Table<'_>) {
+    let bee = t.bee().await;
+    let undefined = bee.limit(Request::Slots { node: bee.id, asks: asks(1, 1) }).await;
+    assert_eq!(undefined, Reply::Slots(vec![Err(Undefined)]));
+    set(&bee, CALLS, Rule::count(5)).await;
+    assert_eq!(bee.limit(Request::Slots { node: fresh_id(), asks: asks(1, 1) }).await, Reply::Unfit);
+    assert_eq!(slots(&bee, 1, 5).await.has, 5);
+}
