@@ -204,15 +204,18 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Documents that are made of messages have no rows to be compared with.
+/// Documents that are made of messages have no rows to be compared with; and where events are chosen by `when`, rows do
+/// not tell what should be there.
 pub fn is_possible(graph: &Graph) -> bool {
-    graph.steps.iter().any(|step| step.role == Role::Load)
+    graph.steps.iter().any(|step| step.role == Role::Load) && graph.on.iter().any(|on| on.when.is_none())
 }
 
 fn recipe(graph: &Graph) -> Recipe {
     let mut transforms = Vec::new();
     for step in graph.topological().iter().map(|id| &graph.steps[*id as usize]) {
-        let plain = step.when.is_none() && step.input.is_none() && step.for_each.is_none();
+        // Of the row alone, without the event and the run that there are none of here.
+        let of_row = step.expressions.iter().all(|(_, expression)| expression.variables().next().is_none());
+        let plain = of_row && step.when.is_none() && step.input.is_none() && step.for_each.is_none();
         match step.role {
             Role::Load | Role::Sink if plain => {}
             Role::Work
