@@ -35,8 +35,9 @@ pub enum Request {
     Write(Write),
     /// New events from the door or a command line; not fenced, since no shard owner speaks.
     Append { events: Vec<NewEvent>, idempotency: Option<Idempotency> },
-    /// What a new owner needs to go on where the last one stopped.
-    Recover,
+    /// What a new owner of the shard needs to go on where the last one stopped: attempts and outputs that were written
+    /// under that shard's lease, and what is paused.
+    Recover { shard: u16 },
     /// Events that somebody may have waited for, as [`Op::Signal`] has kept them: a list for each that is wanted.
     Signals(Vec<Wanted>),
     /// What people ask and say.

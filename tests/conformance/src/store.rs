@@ -139,7 +139,11 @@ impl Harness {
     }
 
     pub async fn recover(&self) -> Recovered {
-        match self.call(Request::Recover).await.expect("recover") {
+        self.recover_shard(0).await
+    }
+
+    pub async fn recover_shard(&self, shard: u16) -> Recovered {
+        match self.call(Request::Recover { shard }).await.expect("recover") {
             Reply::Recovered(recovered) => recovered,
             other => panic!("{other:?}"),
         }
@@ -305,6 +309,7 @@ macro_rules! store_suite {
             ob_49_success_heals_what_the_same_workflow_has_parked
             ob_59_parked_messages_are_kept_apart
             ob_47_charges_are_recovered_and_cleared_by_success
+            ob_61_a_shard_recovers_what_is_its_own
             wf_80_checkpoints_are_recovered_with_what_they_cover
             wf_33_emitted_events_are_stored_once
             wf_80_a_wait_is_followed_by_its_end

@@ -141,7 +141,7 @@ impl ModelStore {
                 let ids = events.into_iter().map(|event| self.append(now_us, event)).collect();
                 Ok(Reply::Appended { ids, repeated: false })
             }
-            Request::Recover => Ok(Reply::Recovered(self.recover(now_us))),
+            Request::Recover { shard } => Ok(Reply::Recovered(self.recover(now_us, shard))),
             Request::Signals(wanted) => {
                 Ok(Reply::Signals(wanted.iter().map(|wanted| self.signals(now_us, wanted)).collect()))
             }
@@ -338,18 +338,22 @@ impl ModelStore {
         of_key.map(|((_, step, _), checkpoint)| (step.clone(), checkpoint.covers.clone())).collect()
     }
 
-    fn recover(&self, now_us: u64) -> Recovered {
+    fn recover(&self, now_us: u64, shard: u16) -> Recovered {
         let store_ms = Self::clock_ms(now_us);
-        let failures = self.failures.iter().map(|((run, step, index), (attempts, due, failure))| Charged {
-            run: run.clone(),
-            step: step.clone(),
-            index: *index,
-            attempts: *attempts,
-            due_in: Duration::from_millis((due - store_ms).max(0).cast_unsigned()),
-            failure: failure.clone(),
-        });
+        let is_ours = |run: &Settled| shard_of(&run.key, self.shards) == shard;
+        let failures = self.failures.iter().filter(|((run, ..), _)| is_ours(run)).map(
+            |((run, step, index), (attempts, due, failure))| Charged {
+                run: run.clone(),
+                step: step.clone(),
+                index: *index,
+                attempts: *attempts,
+                due_in: Duration::from_millis((due - store_ms).max(0).cast_unsigned()),
+                failure: failure.clone(),
+            },
+        );
         let is_there = |checkpoint: &&Checkpoint| checkpoint.covers.iter().all(|id| self.outbox.contains_key(id));
-        let mut checkpoints: Vec<Checkpoint> = self.checkpoints.values().filter(is_there).cloned().collect();
+        let ours = self.checkpoints.values().filter(|checkpoint| is_ours(&checkpoint.run));
+        let mut checkpoints: Vec<Checkpoint> = ours.filter(is_there).cloned().collect();
         checkpoints.sort_by(|a, b| (&a.run, a.phase, a.stamp).cmp(&(&b.run, b.phase, b.stamp)));
         Recovered { failures: failures.collect(), checkpoints, paused: self.paused.clone(), store_ms }
     }

@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod key;
+pub mod shard;
 pub mod stamp;
 
 use std::sync::Arc;

@@ -97,18 +97,18 @@ impl MemoryStore {
             Request::Append { events, idempotency } => {
                 Ok(write::append(&mut self.tables(), events, idempotency, now_ms))
             }
-            Request::Recover => {
+            Request::Recover { shard } => {
                 let tables = self.tables();
-                Ok(Reply::Recovered(Recovered {
-                    failures: tables.journal.failures(now_ms).collect(),
-                    checkpoints: {
-                        let is_there = |id: &honeyflow_event::EventId| tables.outbox.get(*id).is_some();
-                        let all = tables.journal.checkpoints().into_iter();
-                        all.filter(|checkpoint| checkpoint.covers.iter().all(is_there)).collect()
-                    },
-                    paused: tables.journal.paused(),
-                    store_ms: now_ms,
-                }))
+                let mut recovered =
+                    Recovered { paused: tables.journal.paused(), store_ms: now_ms, ..Recovered::default() };
+                // There is one shard; everything is its.
+                if shard == 0 {
+                    let is_there = |id: &EventId| tables.outbox.get(*id).is_some();
+                    recovered.failures = tables.journal.failures(now_ms).collect();
+                    recovered.checkpoints = tables.journal.checkpoints();
+                    recovered.checkpoints.retain(|checkpoint| checkpoint.covers.iter().all(is_there));
+                }
+                Ok(Reply::Recovered(recovered))
             }
             Request::Signals(wanted) => {
                 let tables = self.tables();

@@ -160,8 +160,9 @@ impl Store for SqliteStore {
                 Request::Append { events, idempotency } => {
                     lanes.ask_writer(|answer| Job::Append { events, idempotency, answer }).await
                 }
-                Request::Recover => {
-                    let recovered = lanes.poller.ask(|poller| recover::recover(poller.connection())).await?;
+                Request::Recover { shard } => {
+                    let recovered =
+                        lanes.poller.ask(move |poller| recover::recover(poller.connection(), shard)).await?;
                     Ok(Reply::Recovered(recovered))
                 }
                 Request::Signals(wanted) => {

@@ -12,19 +12,20 @@ use rusqlite::{Connection, Row};
 
 use crate::{outcome, write};
 
-pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, Failure> {
-    read(connection).map_err(|error| outcome::failure(&error, "recover"))
+pub(crate) fn recover(connection: &mut Connection, shard: u16) -> Result<Recovered, Failure> {
+    read(connection, shard).map_err(|error| outcome::failure(&error, "recover"))
 }
 
-fn read(connection: &mut Connection) -> rusqlite::Result<Recovered> {
+fn read(connection: &mut Connection, shard: u16) -> rusqlite::Result<Recovered> {
     let snapshot = connection.transaction()?;
     let store_ms = write::now_ms(&snapshot)?;
-    Ok(Recovered {
-        failures: failures(&snapshot, store_ms, u32::MAX)?,
-        checkpoints: checkpoints(&snapshot)?,
-        paused: paused(&snapshot)?,
-        store_ms,
-    })
+    let mut recovered = Recovered { paused: paused(&snapshot)?, store_ms, ..Recovered::default() };
+    // There is one shard; everything is its.
+    if shard == 0 {
+        recovered.failures = failures(&snapshot, store_ms, u32::MAX)?;
+        recovered.checkpoints = checkpoints(&snapshot)?;
+    }
+    Ok(recovered)
 }
 
 pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusqlite::Result<Vec<Charged>> {

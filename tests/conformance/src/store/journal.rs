@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use honeyflow_event::{EventId, Key, Kind, PRIORITY_FAN_OUT, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Op,
-    write::{Checkpointed, FanOut},
+    Admin, Op,
+    write::{Checkpointed, FanOut, Pause},
 };
 use serde_json::json;
 
@@ -34,6 +34,19 @@ pub async fn ob_47_charges_are_recovered_and_cleared_by_success(h: &Harness) {
     h.commit(&fence, vec![settle(&[], &[run("1", "index")])]).await;
     let left = h.recover().await.failures;
     assert_eq!(left.iter().map(|charged| &charged.run).collect::<Vec<_>>(), [&run("2", "index")]);
+}
+
+pub async fn ob_61_a_shard_recovers_what_is_its_own(h: &Harness) {
+    let fence = h.term().await.fence();
+    let event = h.book("1").await;
+    let pause = Pause { noun: "workflow".into(), name: "book".into(), why: "mending".into(), since_ms: 0 };
+    h.admin(Admin::Pause(pause)).await;
+    h.commit(&fence, vec![charge("1", 1), checkpoint("1", &[event], Checkpointed::Skipped, Vec::new())]).await;
+    let own = h.recover_shard(0).await;
+    assert_eq!((own.failures.len(), own.checkpoints.len(), own.paused.len()), (1, 1, 1));
+    let other = h.recover_shard(1).await;
+    assert_eq!((other.failures.len(), other.checkpoints.len()), (0, 0), "they belong to another owner's runs");
+    assert_eq!(other.paused.len(), 1, "a pause holds for all");
 }
 
 pub async fn wf_80_checkpoints_are_recovered_with_what_they_cover(h: &Harness) {

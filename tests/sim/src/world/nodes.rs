@@ -176,7 +176,9 @@ impl World {
 
     fn carry_out(&mut self, who: usize, effect: Effect) {
         let (asked, request) = match effect {
-            Effect::Recover { source, recovery } => (Asked::Recover(source, recovery), Request::Recover),
+            Effect::Recover { source, shard, recovery } => {
+                (Asked::Recover(source, recovery), Request::Recover { shard })
+            }
             Effect::Poll { source, poll, request } => (Asked::Poll(source, poll), Request::Poll(request)),
             Effect::Write { source, write, request } => (Asked::Write(source, write), Request::Write(request)),
             Effect::Look { source, look, wanted } => (Asked::Look(source, look), Request::Signals(wanted)),

@@ -14,7 +14,7 @@ impl World {
     pub(super) fn watch_request(&self, who: usize, store: usize, request: &Request, ends: Ends) {
         let Some(key) = self.watched.as_deref() else { return };
         let store = &self.stores[store];
-        if let Request::Recover = request {
+        if let Request::Recover { .. } = request {
             self.watch(key, || format!("incarnation {who} recovers {:?}, {ends:?}", store.journaled(key)));
         }
         let Request::Write(write) = request else { return };

@@ -103,6 +103,7 @@ pub enum Input {
 pub enum Effect {
     Recover {
         source: SourceId,
+        shard: u16,
         recovery: u64,
     },
     Poll {

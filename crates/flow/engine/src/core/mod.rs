@@ -277,7 +277,8 @@ impl Core {
         } else {
             state.recovering = true;
             state.recovery += 1;
-            effects.push(Effect::Recover { source: id(source), recovery: state.recovery });
+            let shard = self.plan.sources[source].shard;
+            effects.push(Effect::Recover { source: id(source), shard, recovery: state.recovery });
         }
     }
 
@@ -299,7 +300,8 @@ impl Core {
             return;
         }
         let Ok(found) = result else {
-            effects.push(Effect::Recover { source, recovery });
+            let shard = self.plan.sources[source as usize].shard;
+            effects.push(Effect::Recover { source, shard, recovery });
             return;
         };
         state.recovering = false;

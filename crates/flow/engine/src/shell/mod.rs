@@ -240,8 +240,8 @@ impl Service {
                     let _ = inputs.send(Input::Polled { source, poll, result }).await;
                 });
             }
-            Effect::Recover { source, recovery } => {
-                let recovered = self.port(source).store.call(Request::Recover);
+            Effect::Recover { source, shard, recovery } => {
+                let recovered = self.port(source).store.call(Request::Recover { shard });
                 tokio::spawn(async move {
                     let result = match answered(recovered).await {
                         Ok(Reply::Recovered(found)) => Ok(found),
