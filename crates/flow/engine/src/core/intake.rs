@@ -150,7 +150,8 @@ impl Core {
         let id = event.id;
         self.counters.events += 1;
         self.payload_bytes += payload_bytes(&event);
-        let state = Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: None };
+        let state =
+            Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: Vec::new() };
         let row = self.rows.insert(state);
         self.sources[source as usize].known.insert(id, row);
         row
@@ -426,8 +427,8 @@ impl Core {
     /// Whether the event begins the run could not be told: then it has failed before its first step.
     fn fail_if_rejected(&mut self, slot: Slot) -> bool {
         let Some(run) = self.runs.get_mut(slot) else { return false };
-        let rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)?.rejected.as_ref());
-        let of_workflow = rejected.flat_map(|all| all.iter()).find(|(workflow, _)| *workflow == run.workflow);
+        let mut rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)).flat_map(|row| &row.rejected);
+        let of_workflow = rejected.find(|(workflow, _)| *workflow == run.workflow);
         let Some((_, failure)) = of_workflow else { return false };
         run.extras.get_or_insert_default().failed.insert(0, (0, 0, 1, failure.clone()));
         run.run.cancel(&run.plan.graph);

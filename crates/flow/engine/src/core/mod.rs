@@ -74,12 +74,12 @@ pub(crate) struct Row {
     /// Should none want it, it is parked.
     pub park_unmatched: bool,
     /// Workflows whose `when` could not be evaluated for it: their runs fail.
-    pub rejected: Option<Box<Vec<(usize, Failure)>>>,
+    pub rejected: Vec<(usize, Failure)>,
 }
 
 impl Row {
     pub fn is_rejected(&self, workflow: usize) -> bool {
-        self.rejected.as_ref().is_some_and(|all| all.iter().any(|(of, _)| *of == workflow))
+        self.rejected.iter().any(|(of, _)| *of == workflow)
     }
 }
 

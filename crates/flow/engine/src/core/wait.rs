@@ -238,7 +238,7 @@ impl Core {
         self.judging.put(workflow, Question::Matches { waiting, event, row });
     }
 
-    pub(crate) fn begin_wait(&mut self, waiting: Waiting, attempt: u32, millis: u64, key: Option<Key>) {
+    pub(crate) fn begin_wait(&mut self, waiting: Waiting, attempt: u32, millis: u64, key: Option<&Key>) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         let source = run.source;
         let state = &self.sources[source as usize];
@@ -255,7 +255,7 @@ impl Core {
         let kept_ms = i64::try_from(SIGNAL_KEPT.as_millis()).unwrap_or(0);
         extra.wait = Some(Box::new(Wait {
             name: name.clone(),
-            key: key.clone(),
+            key: key.cloned(),
             deadline,
             since_ms: until_ms.saturating_sub(millis).saturating_sub(kept_ms),
             // The look that follows.
@@ -264,10 +264,10 @@ impl Core {
             unclear: None,
         }));
         let place = self.place_of(waiting.run, &name);
-        self.waits.add(place.clone(), key.as_ref(), waiting, deadline);
+        self.waits.add(place.clone(), key, waiting, deadline);
         // Their writes may come after our look: of other shards, and where the wait's beginning was written before.
         let meets = |event: &&Arc<Event>| event.tenant == place.1 && event.entity == place.2;
-        let of_key = |event: &&Arc<Event>| key.as_ref().is_none_or(|key| event.key == *key);
+        let of_key = |event: &&Arc<Event>| key.is_none_or(|key| event.key == *key);
         let unkept: Vec<_> = (self.waits.unkept.iter())
             .filter(|((of, _), _)| self.plan.sources[*of as usize].name == place.0)
             .flat_map(|(_, events)| events.iter().filter(meets).filter(of_key).cloned())
