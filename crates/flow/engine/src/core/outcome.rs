@@ -216,7 +216,7 @@ impl Core {
         let Some(run) = self.runs.get(waiting.run) else { return };
         let checkpoint = Checkpoint {
             run: self.settled(run),
-            version: run.plan.graph.version,
+            version: self.plan.number(run.source, run.workflow),
             covers: self.row_ids(run),
             phase: 0,
             step: run.plan.graph.steps[waiting.step as usize].name.clone(),

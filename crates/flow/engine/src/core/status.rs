@@ -5,7 +5,7 @@ use honeyflow_runtime::{Class, Failure, Moment};
 use honeyflow_workflow::StepId;
 use serde::Serialize;
 
-use super::{Core, gate::Closed, plan::Plan, run::RunState};
+use super::{Core, gate::Closed, pin::NoWorker, plan::Plan, run::RunState};
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -151,8 +151,11 @@ pub struct Status {
     pub breaker_closed: u64,
     pub last_store_failure: Option<String>,
     pub closed: Vec<Closed>,
+    pub no_worker: Vec<NoWorker>,
     pub sources: Vec<SourceStatus>,
     pub workflows: Vec<WorkflowStatus>,
+    /// Earlier versions by which something goes on.
+    pub older: Vec<WorkflowStatus>,
     pub workers: Vec<WorkerStatus>,
 }
 
@@ -228,16 +231,12 @@ impl Core {
             minted: c.minted,
             breaker_closed: c.breaker_closed,
             last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
-            closed: self.gates.closed(&self.plan, self.now),
+            closed: self.gates.closed(&self.plan, self.now).into_iter().chain(self.without_worker()).collect(),
+            no_worker: self.no_worker(),
             sources: self.source_status(),
             workers: self.worker_status(),
-            workflows: self
-                .plan
-                .workflows
-                .iter()
-                .enumerate()
-                .map(|(at, plan)| self.workflow_status(at, plan))
-                .collect(),
+            workflows: self.workflow_statuses(false),
+            older: self.workflow_statuses(true),
         }
     }
 
@@ -269,6 +268,11 @@ impl Core {
             }
         }
         all
+    }
+
+    fn workflow_statuses(&self, older: bool) -> Vec<WorkflowStatus> {
+        let wanted = self.plan.workflows.iter().enumerate().filter(|(_, plan)| plan.older == older);
+        wanted.map(|(at, plan)| self.workflow_status(at, plan)).collect()
     }
 
     fn worker_status(&self) -> Vec<WorkerStatus> {

@@ -18,7 +18,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use hashbrown::{HashMap, HashSet};
 use honeyflow_event::{Event, EventId, Key, Name, Target};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_store::{Op, Signal, Wanted, write::Checkpointed};
+use honeyflow_store::{
+    Op, Signal, Wanted,
+    write::{Checkpoint, Checkpointed},
+};
 use honeyflow_workflow::{Role, State};
 
 use super::{
@@ -175,15 +178,16 @@ impl Core {
         if begun.peek().is_none() || matches!(state.begun(event, owed, &self.plan), Begun::Covers) {
             return false;
         }
-        let awaits = |run: &honeyflow_store::Settled, step: &Name| {
-            let workflow = self.plan.workflow(&run.workflow).map(|workflow| &self.plan.workflows[workflow].graph);
-            let step = workflow.and_then(|graph| graph.step(step).map(|step| &graph.steps[step as usize]));
+        let awaits = |run: &honeyflow_store::Settled, one: &Checkpoint| {
+            let pinned = self.plan.pinned(source, &run.workflow, one.version).ok();
+            let graph = pinned.map(|workflow| &self.plan.workflows[workflow].graph);
+            let step = graph.and_then(|graph| graph.step(&one.step).map(|step| &graph.steps[step as usize]));
             let name = step.filter(|step| step.role == Role::Wait).map(name_of);
             run.tenant == event.tenant && name.is_some_and(|name| targets.iter().any(|target| target.entity == name))
         };
-        let early = begun.flatten().any(|(run, all)| {
-            all.iter().any(|one| matches!(one.outcome, Checkpointed::Until(_)) && awaits(run, &one.step))
-        });
+        let early = begun
+            .flatten()
+            .any(|(run, all)| all.iter().any(|one| matches!(one.outcome, Checkpointed::Until(_)) && awaits(run, one)));
         if early {
             self.sources[source as usize].crowded = true;
             self.counters.overflowed += 1;
