@@ -10,6 +10,7 @@ pub mod check;
 pub mod fault;
 pub mod history;
 pub mod minimise;
+pub mod limit;
 pub mod model_hive;
 pub mod model_sink;
 pub mod model_store;
