@@ -13,6 +13,8 @@ pub enum Load {
     HotPair,
     /// Two seconds on, two off, each node at its own time.
     Bursts,
+    /// All at once for a fifth of a second, then nobody for the rest of two: the worst for what is left in stock.
+    Together,
 }
 
 impl Load {
@@ -37,6 +39,8 @@ impl Load {
                     let shifted = at_ns + node as u64 * (4 * SECOND / nodes as u64);
                     if shifted % (4 * SECOND) < 2 * SECOND { 2.0 / nodes as f64 } else { 0.0 }
                 }
+                Load::Together if at_ns % (2 * SECOND) < SECOND / 5 => 10.0 / nodes as f64,
+                Load::Together => 0.0,
             }
     }
 
@@ -45,6 +49,7 @@ impl Load {
         match self {
             Load::HotPair => total * 0.45,
             Load::Bursts => total * 2.0 / nodes as f64,
+            Load::Together => total * 10.0 / nodes as f64,
             _ => self.of(node, nodes, total, 0),
         }
     }

@@ -1,11 +1,11 @@
 //! One node of the model: the shipped core, and what it asked the store.
 
 use honeyflow_hive::limit::{
-    stock::Stock,
     definition::Terms,
     gcra::FullAt,
     key::{Drawn, Effect, Footing, Key, Setting, door},
     standing::Standing,
+    stock::Stock,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -149,8 +149,7 @@ impl World<'_> {
                 self.next_request(node, now_ns);
                 let total = self.scenario.demand * self.rate;
                 let load = self.scenario.load;
-                let (rate, peak) =
-                    (load.of(node, self.present, total, now_ns), load.peak(node, self.present, total));
+                let (rate, peak) = (load.of(node, self.present, total, now_ns), load.peak(node, self.present, total));
                 if node >= self.present || self.random.unit() * peak >= rate {
                     return;
                 }

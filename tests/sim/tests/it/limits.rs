@@ -1,6 +1,8 @@
 //! Limits under load, each scenario for a short while; `cargo xtask bench limit-accuracy` plays them in full.
 
 use honeyflow_sim::limit::{SCENARIOS, run};
+#[cfg(feature = "planted")]
+use honeyflow_sim::limit::{Scenario, load::Load};
 
 /// HV-87, HI-7: no window admits too much, and what is admitted is nearly all that one central bucket would.
 #[test]
@@ -40,10 +42,11 @@ fn a_seed_is_one_history() {
 #[cfg(feature = "planted")]
 #[test]
 fn hv_86_a_batch_without_local_death_is_found() {
-    let bursts = SCENARIOS.iter().find(|scenario| scenario.name == "bursts").expect("it is there");
+    let even = SCENARIOS.iter().find(|scenario| scenario.name == "even").expect("it is there");
+    let together = Scenario { name: "together", load: Load::Together, demand: 0.5, ..*even };
     let found = |bug| {
         honeyflow_hive::planted::plant(bug);
-        let breaches = (1..=4).flat_map(|seed| run(bursts, 1_000, 60, seed).breaches).count();
+        let breaches = (1..=4).flat_map(|seed| run(&together, 1_000, 30, seed).breaches).count();
         honeyflow_hive::planted::plant(None);
         breaches
     };

@@ -167,7 +167,12 @@ async fn hv_73_grpc_is_told_resource_exhausted() {
     let limits = limits(&store);
     let limit = limit(&limits, "3/h").await;
     let service = LimitLayer::new(limit).cost(|_| 3);
-    let service = tower_layer_of(service, tower::service_fn(async |_: Request| Ok::<_, std::convert::Infallible>(axum::response::Response::new(Body::from("message")))));
+    let service = tower_layer_of(
+        service,
+        tower::service_fn(async |_: Request| {
+            Ok::<_, std::convert::Infallible>(axum::response::Response::new(Body::from("message")))
+        }),
+    );
     let call = || Request::builder().header("content-type", "application/grpc+proto").body(Body::empty()).unwrap();
     let response = service.clone().oneshot(call()).await.unwrap();
     assert_eq!(response.headers().get("grpc-status"), None, "the service's own answer");
