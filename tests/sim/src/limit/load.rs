@@ -13,8 +13,8 @@ pub enum Load {
     HotPair,
     /// Two seconds on, two off, each node at its own time.
     Bursts,
-    /// All at once for a fifth of a second, then nobody for the rest of two: the worst for what is left in stock.
-    Together,
+    /// One node after the other for half a second each, a pause, and all at once: the worst for what is left in stock.
+    Spike,
 }
 
 impl Load {
@@ -39,8 +39,11 @@ impl Load {
                     let shifted = at_ns + node as u64 * (4 * SECOND / nodes as u64);
                     if shifted % (4 * SECOND) < 2 * SECOND { 2.0 / nodes as f64 } else { 0.0 }
                 }
-                Load::Together if at_ns % (2 * SECOND) < SECOND / 5 => 10.0 / nodes as f64,
-                Load::Together => 0.0,
+                Load::Spike => match at_ns % (12 * SECOND) {
+                    at_ns if at_ns >= 11_500_000_000 => 5.0 / nodes as f64,
+                    at_ns if at_ns < 10 * SECOND && (at_ns / (SECOND / 2)) as usize % nodes == node => 1.0,
+                    _ => 0.0,
+                },
             }
     }
 
@@ -49,7 +52,7 @@ impl Load {
         match self {
             Load::HotPair => total * 0.45,
             Load::Bursts => total * 2.0 / nodes as f64,
-            Load::Together => total * 10.0 / nodes as f64,
+            Load::Spike => total,
             _ => self.of(node, nodes, total, 0),
         }
     }

@@ -43,10 +43,10 @@ fn a_seed_is_one_history() {
 #[test]
 fn hv_86_a_batch_without_local_death_is_found() {
     let even = SCENARIOS.iter().find(|scenario| scenario.name == "even").expect("it is there");
-    let together = Scenario { name: "together", load: Load::Together, demand: 0.5, ..*even };
+    let spike = Scenario { name: "spike", load: Load::Spike, demand: 0.9, ..*even };
     let found = |bug| {
         honeyflow_hive::planted::plant(bug);
-        let breaches = (1..=4).flat_map(|seed| run(&together, 1_000, 30, seed).breaches).count();
+        let breaches = (1..=4).flat_map(|seed| run(&spike, 1_000, 36, seed).breaches).count();
         honeyflow_hive::planted::plant(None);
         breaches
     };
