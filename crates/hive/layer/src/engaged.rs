@@ -23,23 +23,26 @@ pub struct EngagedLayer {
     quiet: Arc<Quiet>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Quiet {
     paths: Vec<String>,
+    /// Which bytes come after their slashes: most requests are told by that.
+    begins: [bool; 256],
     also: Option<Arc<Predicate>>,
 }
 
 impl EngagedLayer {
     /// With the usual exceptions.
     pub fn new(traffic: Traffic) -> EngagedLayer {
-        let quiet = Quiet { paths: QUIET.iter().map(ToString::to_string).collect(), also: None };
+        let mut quiet = Quiet { paths: Vec::new(), begins: [false; 256], also: None };
+        QUIET.iter().for_each(|path| quiet.add(path));
         EngagedLayer { traffic, quiet: Arc::new(quiet) }
     }
 
     /// One more path whose requests, and those below it, do not engage: an admin surface, say.
     #[must_use]
     pub fn except(mut self, path: &str) -> EngagedLayer {
-        Arc::make_mut(&mut self.quiet).paths.push(path.trim_end_matches('/').to_owned());
+        Arc::make_mut(&mut self.quiet).add(path.trim_end_matches('/'));
         self
     }
 
@@ -52,11 +55,25 @@ impl EngagedLayer {
 }
 
 impl Quiet {
+    fn add(&mut self, path: &str) {
+        match path.as_bytes().get(1) {
+            Some(begin) => self.begins[usize::from(*begin)] = true,
+            // The root, and so everything.
+            None => self.begins = [true; 256],
+        }
+        self.paths.push(path.to_owned());
+    }
+
+    #[inline]
     fn is_quiet(&self, method: &Method, path: &str) -> bool {
-        let beneath = |quiet: &String| {
-            path.strip_prefix(quiet.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.paths.iter().any(beneath) || self.also.as_ref().is_some_and(|also| also(method, path))
+        let begins = path.as_bytes().get(1).is_some_and(|begin| self.begins[usize::from(*begin)]);
+        (begins && self.is_beneath(path)) || self.also.as_ref().is_some_and(|also| also(method, path))
+    }
+
+    fn is_beneath(&self, path: &str) -> bool {
+        self.paths
+            .iter()
+            .any(|quiet| path.strip_prefix(quiet.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     }
 }
 

@@ -116,6 +116,8 @@ impl Common {
 
 pub(super) struct State {
     pub name: Name,
+    /// The same as that of `common`, one step nearer to the request.
+    pub clock: LocalClock,
     pub common: Arc<Common>,
     /// As this process was told to define it.
     pub defined: Terms,
@@ -340,7 +342,7 @@ impl<'a> Keyed<'a> {
     #[inline]
     pub fn take_local(&self, cost: u64) -> Option<Permit<'a>> {
         let state = &self.limit.0;
-        let now_ns = state.common.clock.now_ns();
+        let now_ns = state.clock.now_ns();
         let taken = state.keys.find(self.key, |entry| {
             let taken = entry.stock.take(now_ns, cost)?;
             if taken.low {

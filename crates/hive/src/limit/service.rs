@@ -103,6 +103,7 @@ impl Limits {
         let setting = common.standing().setting(&terms);
         let state = Arc::new(State {
             name: definition.name.clone(),
+            clock: common.clock.clone(),
             common,
             defined: terms,
             setting: arc_swap::ArcSwap::from_pointee(setting),

@@ -92,16 +92,13 @@ impl Stock {
     /// Takes the whole cost from one batch, or nothing.
     #[inline]
     pub fn take(&self, now_ns: u64, cost: u64) -> Option<Taken> {
+        // Read before the exchange: a load behind it would have to wait for it.
+        let mark = u64::from(self.low_mark.load(Ordering::Relaxed));
         if let Some((left, dies)) = take_from(&self.older, now_ns, cost) {
-            return Some(Taken { dies, low: self.crossed(left, cost) && self.is_empty(&self.newer, now_ns) });
+            return Some(Taken { dies, low: crossed(mark, left, cost) && self.is_empty(&self.newer, now_ns) });
         }
         let (left, dies) = take_from(&self.newer, now_ns, cost)?;
-        Some(Taken { dies, low: self.crossed(left, cost) })
-    }
-
-    fn crossed(&self, left: u64, cost: u64) -> bool {
-        let mark = u64::from(self.low_mark.load(Ordering::Relaxed));
-        left <= mark && left + cost > mark
+        Some(Taken { dies, low: crossed(mark, left, cost) })
     }
 
     fn is_empty(&self, word: &AtomicU64, now_ns: u64) -> bool {
@@ -150,6 +147,10 @@ impl Stock {
     pub fn sweep(&self, now_ns: u64) -> [Batch; 2] {
         [&self.older, &self.newer].map(|word| Batch::of(word.swap(0, Ordering::AcqRel)).alive(now_ns))
     }
+}
+
+fn crossed(mark: u64, left: u64, cost: u64) -> bool {
+    left <= mark && left + cost > mark
 }
 
 #[inline]
