@@ -54,6 +54,16 @@ impl EngagedLayer {
     }
 }
 
+impl EngagedLayer {
+    /// What the layer does with each request; for services that are not tower's.
+    #[inline]
+    pub fn see(&self, method: &Method, path: &str) {
+        if !self.quiet.is_quiet(method, path) {
+            self.traffic.mark();
+        }
+    }
+}
+
 impl Quiet {
     fn add(&mut self, path: &str) {
         match path.as_bytes().get(1) {
@@ -105,9 +115,7 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> S::Future {
-        if !self.layer.quiet.is_quiet(request.method(), request.uri().path()) {
-            self.layer.traffic.mark();
-        }
+        self.layer.see(request.method(), request.uri().path());
         self.below.call(request)
     }
 }
