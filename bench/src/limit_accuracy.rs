@@ -26,8 +26,9 @@ const LARGE_SECONDS: u64 = 10;
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     for scenario in SCENARIOS {
         if reporter.wants(scenario.name) {
-            let runs = (1..=options.seeds).map(|seed| run(scenario, RATE, options.seconds, seed)).collect();
-            one(scenario.name, scenario, options.seconds, runs, reporter)?;
+            let runs: Vec<Figures> =
+                (1..=options.seeds).map(|seed| run(scenario, RATE, options.seconds, seed)).collect();
+            one(scenario.name, scenario, options.seconds, &runs, reporter)?;
         }
     }
     let even = &SCENARIOS[0];
@@ -35,18 +36,12 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         let figures = run(even, LARGE_RATE, LARGE_SECONDS, 1);
         let percent = figures.calls as f64 / figures.requests as f64 * 100.0;
         eprintln!("  even-100k: {percent:.2} store operations per hundred requests, 2.5 allowed");
-        one("even-100k", &Scenario { share_min: 0.98, ..*even }, LARGE_SECONDS, vec![figures], reporter)?;
+        one("even-100k", &Scenario { share_min: 0.98, ..*even }, LARGE_SECONDS, &[figures], reporter)?;
     }
     Ok(())
 }
 
-fn one(
-    name: &'static str,
-    scenario: &Scenario,
-    seconds: u64,
-    runs: Vec<Figures>,
-    reporter: &mut Reporter,
-) -> Result<()> {
+fn one(name: &'static str, scenario: &Scenario, seconds: u64, runs: &[Figures], reporter: &mut Reporter) -> Result<()> {
     let ours: Vec<f64> = runs.iter().map(|figures| figures.share() * 100.0).collect();
     let window = runs.iter().map(|figures| figures.window).fold(0.0, f64::max);
     let calls: Vec<f64> = runs.iter().map(|figures| figures.calls as f64 / seconds as f64).collect();

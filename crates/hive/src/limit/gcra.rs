@@ -18,7 +18,7 @@ const FIXED_BITS: u32 = 16;
 impl Share {
     /// `rate / divisor`, with a burst of its own, empty at `since_ns`.
     pub fn new(rate: super::rate::Rate, divisor: u64, burst: u64, since_ns: u64) -> Share {
-        let numerator = u128::from(rate.period_ms) * 1_000_000 * u128::from(divisor.max(1)) << FIXED_BITS;
+        let numerator = (u128::from(rate.period_ms) * 1_000_000 * u128::from(divisor.max(1))) << FIXED_BITS;
         Share { interval_fixed: numerator.div_ceil(u128::from(rate.permits)), burst: burst.max(1), since_ns }
     }
 

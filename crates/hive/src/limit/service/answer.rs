@@ -43,7 +43,7 @@ impl Service {
             Aim::Draws(draws) => self.land_draws(draws, reply),
             Aim::Take { limit, key, call, cost, again } => self.land_take(limit, key, call, cost, again, reply),
             Aim::Slots(asks) => self.land_slots(asks, reply),
-            Aim::All { takes, told, again } => self.land_all(takes, told, again, reply),
+            Aim::All { takes, told, again } => self.land_all(takes, told, again, reply.as_ref()),
             Aim::Refund => {}
             Aim::Limits => self.land_limits(asked_ns, reply),
             Aim::Set => {
@@ -157,9 +157,17 @@ impl Service {
         }
     }
 
-    fn land_all(&mut self, takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool, reply: Option<ledger::Reply>) {
+    fn land_all(
+        &mut self,
+        takes: Vec<(Arc<State>, u128, u64)>,
+        told: Told,
+        again: bool,
+        reply: Option<&ledger::Reply>,
+    ) {
         let deny = |at: usize, retry_ns: u64, reason: Reason| {
-            let denied: Option<Denied> = takes.get(at).map(|(limit, ..)| limit.denied(retry_ns, reason));
+            let refusing = takes.get(at).or(takes.first());
+            let denied: Option<Denied> = refusing.map(|(limit, ..)| limit.denied(retry_ns, reason));
+            // Only nothing at all is refused by nobody.
             denied.map_or(Ok(()), |denied| Err((at, denied)))
         };
         let verdict = match reply {
