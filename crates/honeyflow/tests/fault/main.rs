@@ -16,6 +16,5 @@ mod schema;
 mod second;
 mod shop;
 mod signal;
-mod version;
 mod wait;
 mod write_lock;

@@ -3,5 +3,4 @@
 #[cfg(feature = "planted")]
 mod bugs;
 mod conformance;
-mod limits;
 mod seeds;

@@ -13,5 +13,4 @@ mod runs;
 mod shards;
 mod share;
 mod table;
-mod version;
 mod wait;

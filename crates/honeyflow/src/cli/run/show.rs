@@ -42,9 +42,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
 fn text(run: &Value) -> String {
     let field = |name: &str| escape::line(run[name].as_str().unwrap_or_default()).into_owned();
     let mut text = format!(
-        "{} version {} of {} {}: open for {} ms with {} events, attempt {}, waits for: {}\n",
+        "{} of {} {}: open for {} ms with {} events, attempt {}, waits for: {}\n",
         field("workflow"),
-        run["version"],
         field("entity"),
         field("key"),
         run["open_ms"],
