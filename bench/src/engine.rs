@@ -159,6 +159,7 @@ fn chain(steps: u64) -> Result<Graph> {
 fn plan(graph: Arc<Graph>) -> Plan {
     let workflow = WorkflowPlan {
         name: graph.name.clone(),
+        older: false,
         priority: None,
         exclusion: graph.definition.exclusion,
         order: graph.definition.order,
@@ -175,6 +176,7 @@ fn plan(graph: Arc<Graph>) -> Plan {
         payload_bytes_max: 1 << 20,
         entities,
         leads: vec![(ENTITY.into(), vec![ENTITY.into()])],
+        versions: Vec::new(),
     };
     Plan {
         sources: vec![source],

@@ -10,6 +10,8 @@ mod engine;
 mod figure;
 mod idle;
 mod latency;
+mod limit;
+mod limit_accuracy;
 mod peer;
 mod shop;
 
@@ -50,6 +52,10 @@ enum Bench {
     Capture(capture::Options),
     /// The engine alone: `steps-3`, `steps-40`, `idle-cpu`, `idle-memory`
     Engine(EngineOptions),
+    /// A limit's local check: `clock`, `check-1`, `check-2`, `check-keyed`, `engaged-layer`
+    Limit(limit::Options),
+    /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated
+    LimitAccuracy(limit_accuracy::Options),
 }
 
 #[derive(clap::Args)]
@@ -78,6 +84,8 @@ fn measure(arguments: &Arguments) -> Result<()> {
     match &arguments.bench {
         Bench::Embedded(options) => embedded::measure(options, &mut reporter("embedded")),
         Bench::Capture(options) => capture::measure(options, &mut reporter("capture")),
+        Bench::Limit(options) => limit::measure(options, &mut reporter("limit")),
+        Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
         Bench::Engine(options) => {
             let mut reporter = reporter("engine");
             engine::measure(&options.steps, &mut reporter)?;

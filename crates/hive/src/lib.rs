@@ -7,12 +7,15 @@
 pub mod bucket;
 pub mod contract;
 pub mod fence;
+pub mod limit;
 pub mod member;
 pub mod placement;
 pub mod planted;
 pub mod service;
 pub mod term;
+pub mod traffic;
 
 pub use contract::{Capabilities, HiveStore, NodeId, Reply, Request};
 pub use member::Member;
 pub use term::{Fence, Term};
+pub use traffic::Traffic;

@@ -15,6 +15,7 @@
 //! | I10 | [`rest`]        | no queue above its limit                                                   |
 //! | I13 | [`verdict`]     | a run's verdict is what its steps say                                      |
 //! | I14 | [`ack`]         | no row goes before every run it owes has succeeded or is parked            |
+//! | I15 | [`pin`]         | a run and phase have one version                                           |
 //! | I16 | [`rest`], [`reason`] | nothing that is ready waits for ever, or for a worker that has room   |
 //! | I17 | [`charge`]      | only the guilty are charged; parked are exactly the guilty                 |
 //! | I18 | [`slots`]       | what is given out is returned or held                                      |
@@ -29,6 +30,7 @@ pub mod fence;
 pub mod graph;
 pub mod loss;
 pub mod once;
+pub mod pin;
 pub mod rate;
 pub mod reason;
 pub mod rest;

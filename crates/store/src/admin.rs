@@ -14,7 +14,10 @@ pub enum Admin {
         limit: u32,
     },
     /// Gives all tries again: the entries become events for their one workflow.
-    RetryParked(ParkedFilter),
+    RetryParked {
+        filter: ParkedFilter,
+        again: Again,
+    },
     DropParked(ParkedFilter),
     Pause(Pause),
     Resume {
@@ -48,6 +51,52 @@ pub enum Admin {
         state: String,
     },
     Tasks,
+    /// What a node works by, held against what is stored, in one transaction, so that nodes that ask at once agree:
+    /// content that is stored keeps its number, any other gets the next one of its workflow. To be repeated within a
+    /// day by who goes on working by them: what nobody names any more is forgotten after a while.
+    PutDefinitions(Vec<NewDefinition>),
+    /// Every stored version, by workflow and number.
+    Definitions {
+        workflow: Option<Name>,
+    },
+}
+
+/// How a parked run is begun again.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub enum Again {
+    /// Where it stopped: outputs that were kept are used, and with them the version that made them. What has failed is
+    /// tried again.
+    #[default]
+    GoOn,
+    /// The same, without the outputs of these steps.
+    Without(Vec<Name>),
+    /// From the start, whatever was kept.
+    Anew,
+}
+
+/// A workflow's content in its canonical form: equal texts are equal definitions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewDefinition {
+    pub workflow: Name,
+    pub content: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Definition {
+    pub workflow: Name,
+    /// From 1, without gaps, never used twice.
+    pub version: u32,
+    pub content: String,
+    pub created_ms: i64,
+}
+
+/// The answer to [`Admin::PutDefinitions`].
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Versions {
+    /// In the order of the question.
+    pub numbers: Vec<u32>,
+    /// All others that a checkpoint or a parked event names: what was begun by them goes on by them.
+    pub begun: Vec<Definition>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -72,6 +121,8 @@ pub enum AdminReply {
     History(Vec<serde_json::Value>),
     Keys(Vec<Key>),
     Tasks(Vec<Task>),
+    Versions(Versions),
+    Definitions(Vec<Definition>),
     Done,
 }
 
@@ -93,6 +144,8 @@ pub struct ParkedRow {
     pub key: String,
     pub workflow: Option<String>,
     pub step: String,
+    /// Of the workflow, 0 where no run had begun.
+    pub version: u32,
     pub attempts: u32,
     pub class: String,
     pub code: String,

@@ -3,6 +3,8 @@
 
 use honeyflow_event::{Event, EventId, Name, PRIORITY_LEVELS};
 
+use crate::write::Checkpoint;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Poll {
     pub shard: u16,
@@ -52,6 +54,9 @@ pub struct Polled {
     pub newest: usize,
     /// Rows that were not read: too large, or of a kind or shape that this binary does not know.
     pub oversized: Vec<Oversized>,
+    /// What was kept of the runs that rows for one workflow take up again, after a retry. Only where all the rows that
+    /// they cover are among `events`.
+    pub resumed: Vec<Checkpoint>,
     /// How far each level was looked through above its position: rows up to here were returned or passed over. Unlike
     /// the last id returned it moves on past a long stretch of rows that are passed over. Not set by a sweep.
     pub looked_to: [EventId; PRIORITY_LEVELS],

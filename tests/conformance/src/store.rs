@@ -5,6 +5,7 @@
 
 mod admin;
 mod append;
+mod definition;
 mod fence;
 mod journal;
 mod parked;
@@ -16,6 +17,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 pub use admin::*;
 pub use append::*;
+pub use definition::*;
 pub use fence::*;
 use futures_util::future::BoxFuture;
 use honeyflow_event::{Event, EventId, Kind, PRIORITY_DEFAULT, PRIORITY_LEVELS, Stamp};
@@ -26,7 +28,7 @@ use honeyflow_hive::{
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Statement, Store, Write,
-    admin::{ParkedFilter, ParkedRow},
+    admin::{Again, ParkedFilter, ParkedRow},
     poll::{Level, Sweep},
     write::{Checkpoint, Checkpointed, Parked},
 };
@@ -219,6 +221,10 @@ pub fn new_event(key: &str) -> NewEvent {
     }
 }
 
+pub fn retry(filter: ParkedFilter) -> Admin {
+    Admin::RetryParked { filter, again: Again::GoOn }
+}
+
 pub fn settle(events: &[EventId], runs: &[Settled]) -> Op {
     Op::Settle { events: events.to_vec(), runs: runs.to_vec() }
 }
@@ -264,8 +270,7 @@ pub fn checkpoint(key: &str, covers: &[EventId], outcome: Checkpointed, emit: Ve
     }))
 }
 
-/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::store::Harness); after
-/// `maybe` it answers none where there is no server.
+/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::store::Harness).
 #[macro_export]
 macro_rules! store_suite {
     (@tests $fresh:path; $($case:ident)*) => {
@@ -273,15 +278,6 @@ macro_rules! store_suite {
             #[tokio::test]
             async fn $case() {
                 let harness = $fresh().await;
-                $crate::store::$case(&harness).await;
-            }
-        )*
-    };
-    (@maybe $fresh:path; $($case:ident)*) => {
-        $(
-            #[tokio::test]
-            async fn $case() {
-                let Some(harness) = $fresh().await else { return };
                 $crate::store::$case(&harness).await;
             }
         )*
@@ -336,9 +332,13 @@ macro_rules! store_suite {
             a_pause_is_stored_until_it_is_resumed
             ob_82_lag_is_counted_in_the_store
             history_events_and_tasks_are_listed
+            wf_20_equal_content_keeps_its_version
+            wf_20_those_who_put_at_once_agree
+            wf_21_what_has_begun_finds_its_definition
+            wf_74_a_retried_run_is_polled_with_what_was_kept
+            wf_74_a_replay_drops_the_outputs_it_is_told_to
         }
     };
-    (maybe $fresh:path) => { $crate::store_suite!(@cases maybe $fresh); };
     ($fresh:path) => { $crate::store_suite!(@cases tests $fresh); };
 }
 

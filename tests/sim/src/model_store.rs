@@ -16,7 +16,8 @@ use honeyflow_hive::contract::HIVE_TIME_START_MS;
 use honeyflow_invariant::{fence::Accepted, loss::Fate};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Signal, Wanted,
+    Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Signal, Wanted,
+    admin::{Definition, NewDefinition, Versions},
     poll::{Oversized, Sweep},
     write::{Charged, Checkpoint, Checkpointed, FanOut, Parked, Pause},
 };
@@ -40,6 +41,7 @@ pub struct ParkedEntry {
     /// 0 unless the entry stands for one message or row alone.
     pub event: EventId,
     pub step: Name,
+    pub version: u32,
     pub code: String,
 }
 
@@ -62,6 +64,7 @@ pub struct ModelStore {
     /// Kept when, until when; numbered from 1.
     signals: Vec<(i64, i64, Arc<Event>)>,
     pub schema_version: i64,
+    definitions: Vec<Definition>,
     pub journal: Journal,
 }
 
@@ -145,10 +148,48 @@ impl ModelStore {
             Request::Signals(wanted) => {
                 Ok(Reply::Signals(wanted.iter().map(|wanted| self.signals(now_us, wanted)).collect()))
             }
+            Request::Admin(Admin::PutDefinitions(wanted)) => {
+                Ok(Reply::Admin(AdminReply::Versions(self.put_definitions(now_us, wanted))))
+            }
+            Request::Admin(Admin::Definitions { workflow }) => {
+                let mut all = self.definitions.clone();
+                all.retain(|known| workflow.as_ref().is_none_or(|workflow| *workflow == known.workflow));
+                all.sort_by(|a, b| (&a.workflow, a.version).cmp(&(&b.workflow, b.version)));
+                Ok(Reply::Admin(AdminReply::Definitions(all)))
+            }
             Request::Load(_) | Request::Admin(_) => {
                 Err(Failure::reject("not-modelled", "scripted steps read the model's rows themselves"))
             }
         }
+    }
+
+    fn put_definitions(&mut self, now_us: u64, wanted: Vec<NewDefinition>) -> Versions {
+        let mut versions = Versions::default();
+        let mut put = BTreeSet::new();
+        for NewDefinition { workflow, content } in wanted {
+            let known = self.definitions.iter().filter(|known| known.workflow == workflow);
+            let newest = known.clone().map(|known| known.version).max().unwrap_or(0);
+            let version = known.filter(|known| known.content == content).map(|known| known.version).max();
+            let version = version.unwrap_or_else(|| {
+                let created_ms = Self::clock_ms(now_us);
+                self.definitions.push(Definition {
+                    workflow: workflow.clone(),
+                    version: newest + 1,
+                    content,
+                    created_ms,
+                });
+                newest + 1
+            });
+            versions.numbers.push(version);
+            put.insert((workflow, version));
+        }
+        let checkpoints = self.checkpoints.values().map(|kept| (kept.run.workflow.clone(), kept.version));
+        let parked = self.parked.iter().map(|entry| (entry.run.workflow.clone(), entry.version));
+        let named: BTreeSet<(Name, u32)> = checkpoints.chain(parked).filter(|name| !put.contains(name)).collect();
+        versions.begun = self.definitions.clone();
+        versions.begun.retain(|known| named.contains(&(known.workflow.clone(), known.version)));
+        versions.begun.sort_by(|a, b| (&a.workflow, a.version).cmp(&(&b.workflow, b.version)));
+        versions
     }
 
     fn append(&mut self, now_us: u64, new: NewEvent) -> EventId {
@@ -202,7 +243,13 @@ impl ModelStore {
                     let Event { tenant, entity, key, workflow, .. } = row.event;
                     let workflow = workflow.unwrap_or_else(|| "".into());
                     let run = Settled { tenant, entity, key, workflow };
-                    self.parked.push(ParkedEntry { run, event, step: "".into(), code: failure.code.into_owned() });
+                    self.parked.push(ParkedEntry {
+                        run,
+                        event,
+                        step: "".into(),
+                        version: 0,
+                        code: failure.code.into_owned(),
+                    });
                 }
             }
             Op::Checkpoint(checkpoint) => self.checkpoint(now_us, *checkpoint),
@@ -283,12 +330,12 @@ impl ModelStore {
     }
 
     fn park(&mut self, parked: Parked) {
-        let Parked { run, message, events, step, failure, .. } = parked;
+        let Parked { run, message, events, step, version, failure, .. } = parked;
         let event = message.unwrap_or(0);
         let cancelled = failure.code == "cancelled";
         self.parked.retain(|entry| entry.run != run || entry.step != step || entry.event != event);
         let code = failure.code.into_owned();
-        self.parked.push(ParkedEntry { run: run.clone(), event, step: step.clone(), code });
+        self.parked.push(ParkedEntry { run: run.clone(), event, step: step.clone(), version, code });
         self.journal.parks.push(Park { run: run.clone(), step, cancelled, at: self.journal.at });
         self.failures.retain(|(of, ..), _| *of != run);
         self.checkpoints.retain(|(of, ..), _| *of != run);

@@ -28,6 +28,11 @@ impl Random {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
+    /// From 0 up to, but not including, 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     pub fn per_mille(&mut self, chance: u64) -> bool {
         self.below(1000) < chance
     }

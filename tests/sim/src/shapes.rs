@@ -137,6 +137,7 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
         }
         plans.push(Arc::new(WorkflowPlan {
             name: name.into(),
+            older: false,
             graph: graph.clone(),
             priority: None,
             exclusion: graph.definition.exclusion,
@@ -179,6 +180,7 @@ fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {
         payload_bytes_max: PAYLOAD_MAX,
         entities: planned.collect(),
         leads,
+        versions: Vec::new(),
     }
 }
 

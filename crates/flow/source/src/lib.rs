@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use honeyflow_event::{Event, EventId, Key, Name, Target};
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Poll, Statement, poll::Oversized};
+use honeyflow_store::{Poll, Statement, poll::Oversized, write::Checkpoint};
 use smallvec::SmallVec;
 
 pub trait Source: Send + Sync {
@@ -18,6 +18,8 @@ pub trait Source: Send + Sync {
 pub struct Intake {
     pub taken: Vec<Taken>,
     pub oversized: Vec<Oversized>,
+    /// What was kept of runs that rows among `taken` take up again.
+    pub resumed: Vec<Checkpoint>,
     /// By priority: nothing new lies at or below this id, as far as the poll has looked.
     pub looked_to: [EventId; honeyflow_event::PRIORITY_LEVELS],
     pub next_due_ms: Option<u64>,

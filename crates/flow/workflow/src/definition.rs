@@ -16,7 +16,7 @@ use honeyflow_runtime::Backoff;
 use serde_json::{Map, Value};
 
 pub use read::{check, read};
-pub use write::write;
+pub use write::{text, write};
 
 pub const STEPS_MAX: usize = 10_000;
 pub const EDGES_MAX: usize = 100_000;

@@ -14,7 +14,7 @@ use honeyflow_store::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, Done, Fault, ask, block_on, no_such, open, output::age, unexpected};
+use super::{Context, Done, Fault, ask, block_on, no_such, open, output::age, unexpected, why};
 use crate::{
     config::{Config, EntityConfig},
     escape,
@@ -180,7 +180,14 @@ fn as_text(entity: &EntityConfig, key: &Key, story: &Story) -> String {
     }
     for run in &story.open {
         let text = |name: &str| run[name].as_str().unwrap_or_default();
-        lines.push(format!("open      {}, waits for: {}", text("workflow"), text("waits_for")));
+        let (open_for, steps) = (age(run["open_ms"].as_u64().unwrap_or(0)), why::steps(run));
+        let at = if steps.is_empty() { String::new() } else { format!(", at {steps}") };
+        let sentence = why::sentence(run);
+        lines.push(format!(
+            "open      {} for {open_for}{at}, waits for: {}: {sentence}",
+            text("workflow"),
+            text("waits_for")
+        ));
     }
     for charged in &story.failures {
         lines.push(format!(

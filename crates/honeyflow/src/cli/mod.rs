@@ -17,6 +17,7 @@ pub mod source;
 pub mod start;
 pub mod status;
 pub mod verify;
+mod why;
 pub mod worker;
 pub mod workflow;
 

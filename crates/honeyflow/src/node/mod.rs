@@ -13,6 +13,7 @@ pub mod source;
 pub mod steps;
 pub mod surface;
 pub mod verify;
+pub mod versions;
 pub mod watch;
 
 use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
@@ -74,11 +75,17 @@ impl Node {
             sources.push(OpenSource::open(config, source).await?);
         }
         let (sinks, indexes) = open_sinks(config, &sources, options).await?;
-        let graphs = plan::graphs(config)?;
         // What expressions leave behind is counted for the process as a whole.
         let pool = Arc::new(Pool::new(EXPRESSION_THREADS));
-        let steps = steps::build(config.file.parent().unwrap_or(Path::new("")), &graphs, &sources, &sinks, &pool)?;
-        let plan = Arc::new(plan::plan(config, &graphs));
+        let folder = config.file.parent().unwrap_or(Path::new(""));
+        let build = |graph: &Graph| steps::build(folder, graph, &sources, &sinks, &pool);
+        let mut steps = plan::graphs(config)?.iter().map(|graph| build(graph)).collect::<Result<Vec<_>, Failure>>()?;
+        // Not before everything fits: what never ran needs no number.
+        let numbered = versions::put(&config.workflows, &sources).await?;
+        let graphs = plan::graphs_numbered(config, |name| versions::number(&numbered, name).unwrap_or(1))?;
+        let older = versions::older(&numbered, &graphs, &registry::kinds(), build);
+        steps.extend(older.steps);
+        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions));
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut ports = Vec::new();
         for source in &sources {

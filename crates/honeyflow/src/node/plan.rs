@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use honeyflow_engine::core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan};
+use honeyflow_engine::core::plan::{EntityPlan, Limits, Plan, SourcePlan, Version, WorkflowPlan};
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
-use honeyflow_workflow::{Graph, Role, compile};
+use honeyflow_workflow::{Graph, Problem, Role, compile};
 
 use crate::{config::Config, registry};
 
+/// What the configuration amounts to, whatever its versions are.
 pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
+    graphs_numbered(config, |_| 0)
+}
+
+pub fn graphs_numbered(config: &Config, number: impl Fn(&str) -> u32) -> Result<Vec<Arc<Graph>>, Failure> {
     let kinds = registry::kinds();
     let mut graphs = Vec::new();
     for definition in &config.workflows {
-        let graph = compile(definition, 1, &kinds).map_err(|problems| {
-            let text: Vec<String> =
-                problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
-            Failure::fatal("bad-workflow", text.join("; "))
-        })?;
+        let graph = compile(definition, number(&definition.name), &kinds).map_err(|problems| unsound(&problems))?;
         graphs.push(Arc::new(graph));
     }
     // Runs of one key go in this order.
@@ -27,7 +28,13 @@ pub fn graphs(config: &Config) -> Result<Vec<Arc<Graph>>, Failure> {
     Ok(graphs)
 }
 
-pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
+pub fn unsound(problems: &[Problem]) -> Failure {
+    let text: Vec<String> = problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
+    Failure::fatal("bad-workflow", text.join("; "))
+}
+
+/// `versions`: by source, what numbers mean in its store.
+pub fn plan(config: &Config, current: &[Arc<Graph>], older: &[Arc<Graph>], versions: Vec<Vec<Version>>) -> Plan {
     let mut kinds: Vec<Name> = vec!["expression".into()];
     let mut targets: Vec<Name> = Vec::new();
     let number = |names: &mut Vec<Name>, name: &str| -> u16 {
@@ -37,11 +44,14 @@ pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
         });
         u16::try_from(at).unwrap_or(u16::MAX)
     };
-    let workflows: Vec<Arc<WorkflowPlan>> = graphs
+    let workflows: Vec<Arc<WorkflowPlan>> = current
         .iter()
-        .map(|graph| {
+        .map(|graph| (graph, false))
+        .chain(older.iter().map(|graph| (graph, true)))
+        .map(|(graph, older)| {
             Arc::new(WorkflowPlan {
                 name: graph.name.clone(),
+                older,
                 graph: graph.clone(),
                 priority: graph.definition.priority,
                 exclusion: graph.definition.exclusion,
@@ -54,15 +64,17 @@ pub fn plan(config: &Config, graphs: &[Arc<Graph>]) -> Plan {
     let sources = config
         .sources
         .iter()
+        .zip(versions)
         .enumerate()
-        .map(|(port, source)| SourcePlan {
+        .map(|(port, (source, versions))| SourcePlan {
             name: source.name.clone(),
             port,
             lease: format!("shard/{}/0", source.name).into(),
             shard: 0,
             payload_bytes_max: source.payload_bytes_max,
-            entities: entities(config, &source.name, graphs),
+            entities: entities(config, &source.name, current, older),
             leads: leads(config, &source.name),
+            versions,
         })
         .collect();
     let limits = Limits {
@@ -109,9 +121,15 @@ fn leads(config: &Config, source: &str) -> Vec<(Name, Vec<Name>)> {
     leads
 }
 
-fn entities(config: &Config, source: &str, graphs: &[Arc<Graph>]) -> hashbrown::HashMap<Name, EntityPlan> {
+/// Entities of earlier versions are known, so that what they began finds its way; nothing begins by them.
+fn entities(
+    config: &Config,
+    source: &str,
+    current: &[Arc<Graph>],
+    older: &[Arc<Graph>],
+) -> hashbrown::HashMap<Name, EntityPlan> {
     let mut names: Vec<Name> = config.entities_of(source).map(|entity| entity.name.clone()).collect();
-    for on in graphs.iter().flat_map(|graph| &graph.on).filter(|on| &*on.source == source) {
+    for on in current.iter().chain(older).flat_map(|graph| &graph.on).filter(|on| &*on.source == source) {
         if !names.contains(&on.entity) {
             names.push(on.entity.clone());
         }
@@ -122,7 +140,7 @@ fn entities(config: &Config, source: &str, graphs: &[Arc<Graph>]) -> hashbrown::
         .enumerate()
         .map(|(id, name)| {
             let workflows =
-                graphs.iter().enumerate().filter(|(_, graph)| starts(graph, &name)).map(|(at, _)| at).collect();
+                current.iter().enumerate().filter(|(_, graph)| starts(graph, &name)).map(|(at, _)| at).collect();
             (name, EntityPlan { id: u16::try_from(id).unwrap_or(u16::MAX), workflows })
         })
         .collect()

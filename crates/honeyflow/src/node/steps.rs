@@ -37,15 +37,12 @@ pub fn concurrency(kind: &str) -> u32 {
 /// `folder`: where references to secret files are looked for.
 pub fn build(
     folder: &Path,
-    graphs: &[Arc<Graph>],
+    graph: &Graph,
     sources: &[OpenSource],
     sinks: &[(Name, Arc<dyn Sink>)],
     pool: &Pool,
-) -> Result<Vec<Vec<Arc<dyn Step>>>, Failure> {
-    graphs
-        .iter()
-        .map(|graph| graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks, pool)).collect())
-        .collect()
+) -> Result<Vec<Arc<dyn Step>>, Failure> {
+    graph.steps.iter().map(|step| build_one(folder, graph, step, sources, sinks, pool)).collect()
 }
 
 fn build_one(

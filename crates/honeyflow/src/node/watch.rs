@@ -1,7 +1,10 @@
 //! What a node looks at now and then, apart from events: pauses that people have asked for, and triggers that a
-//! migration has dropped without a word.
+//! migration has dropped without a word. Once in a while it says which versions are at work, so that they are kept.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use honeyflow_engine::shell;
 use honeyflow_event::Name;
@@ -11,11 +14,14 @@ use honeyflow_store::{Admin, AdminReply};
 use honeyflow_store_sqlite::capture;
 use honeyflow_workflow::Graph;
 
-use super::{reindex::ask, source::OpenSource, verify, verify::Verification};
+use super::{reindex::ask, source::OpenSource, verify, verify::Verification, versions};
 use crate::registry::Bound;
 
 /// A pause is heeded, and a dropped trigger found, within twice this time.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// Stores forget a version that nobody has named for long.
+const NAME_VERSIONS_EVERY: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// A task `cancel` names `workflow/entity/key`.
 pub const CANCEL: &str = "cancel";
@@ -32,8 +38,16 @@ impl Watch {
     pub async fn run(&self) -> Result<(), Failure> {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut named_at = Instant::now();
         loop {
             tick.tick().await;
+            if named_at.elapsed() >= NAME_VERSIONS_EVERY {
+                named_at = Instant::now();
+                let workflows: Vec<_> = self.graphs.iter().map(|graph| (*graph.definition).clone()).collect();
+                if let Err(failure) = versions::put(&workflows, &self.sources).await {
+                    tracing::warn!(%failure, "could not say which versions are at work");
+                }
+            }
             for source in self.sources.iter() {
                 // The database may be busy or away: the next look will tell.
                 if let Err(failure) = self.look(source).await {

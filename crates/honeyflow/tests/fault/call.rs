@@ -21,14 +21,14 @@ struct Call {
 }
 
 #[derive(Default)]
-struct Scripted {
+pub struct Scripted {
     calls: Mutex<Vec<Call>>,
     down: AtomicBool,
 }
 
 impl Scripted {
     /// Answers until the test's process ends: 503 while it is down, 400 to whatever is called `bad`, else 200.
-    fn serve() -> (Arc<Scripted>, u16) {
+    pub fn serve() -> (Arc<Scripted>, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let scripted = Arc::new(Scripted::default());
@@ -40,6 +40,11 @@ impl Scripted {
             }
         });
         (scripted, port)
+    }
+
+    /// What was called for, in order.
+    pub fn paths(&self) -> Vec<String> {
+        self.calls.lock().expect("calls").iter().map(|call| call.path.clone()).collect()
     }
 
     fn answer(&self, mut stream: TcpStream) -> Option<()> {

@@ -16,5 +16,6 @@ mod schema;
 mod second;
 mod shop;
 mod signal;
+mod version;
 mod wait;
 mod write_lock;

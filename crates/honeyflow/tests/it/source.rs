@@ -97,6 +97,28 @@ fn a_key_is_explained_from_what_is_stored() {
     assert!(folder.run(&["explain", "book", "99"]).out.contains("none: there is no such row"));
 }
 
+/// OB-85
+#[test]
+fn a_key_is_explained_from_the_memory_of_the_node_too() {
+    let folder = Folder::configured();
+    folder.write("honeyflow.toml", &folder.read("honeyflow.toml").replace("127.0.0.1:7171", "127.0.0.1:0"));
+    let node = Node::start(&folder);
+    until(|| folder.run(&["verify"]).code == 0);
+    assert_eq!(folder.run(&["workflow", "pause", "book"]).code, 0);
+    // it is heeded within a few seconds; a change before that is simply done
+    until(|| {
+        folder.sql("update book set title = title || '!' where id = 1;");
+        folder.run(&["explain", "book", "1"]).out.contains("waits for: paused: honeyflow workflow resume book")
+    });
+    let explained = folder.run(&["explain", "book", "1"]).out;
+    assert!(explained.contains("open      book for ") && explained.contains(", at load, "), "{explained}");
+    let json: serde_json::Value =
+        serde_json::from_str(&folder.run(&["explain", "book", "1", "-o", "json"]).out).unwrap();
+    assert_eq!(json["open"][0]["waits_for"], "paused");
+    drop(node);
+    assert!(!folder.run(&["explain", "book", "1"]).out.contains("open      "), "nobody has it in mind");
+}
+
 #[test]
 fn nothing_is_parked_and_nothing_is_indexed_at_first() {
     let folder = Folder::configured();

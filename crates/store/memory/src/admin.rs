@@ -2,7 +2,7 @@
 
 use honeyflow_event::{Event, PRIORITY_LEVELS};
 use honeyflow_runtime::{Class, Failure};
-use honeyflow_store::admin::{Admin, AdminReply, Lag, ParkedFilter, ParkedRow, Task};
+use honeyflow_store::admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task};
 
 use crate::{
     Tables,
@@ -19,10 +19,10 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             let entries = entries.filter(|(id, entry)| matches(&filter, **id, entry));
             AdminReply::Parked(entries.take(limit as usize).map(|(id, entry)| row(*id, entry)).collect())
         }
-        Admin::RetryParked(filter) => {
+        Admin::RetryParked { filter, again } => {
             let ids = matching(tables, &filter);
             for id in &ids {
-                retry(tables, *id, now_ms);
+                retry(tables, *id, &again, now_ms);
             }
             AdminReply::Count(ids.len() as u64)
         }
@@ -73,6 +73,16 @@ pub(crate) fn answer(tables: &mut Tables, admin: Admin, now_ms: i64) -> Result<A
             tasks.sort_by_key(|task| task.id);
             AdminReply::Tasks(tasks)
         }
+        Admin::PutDefinitions(wanted) => {
+            let journal = &mut tables.journal;
+            let numbers = journal.definitions.put(wanted, now_ms);
+            AdminReply::Versions(
+                journal.definitions.versions(&numbers, |workflow, version| journal.names(workflow, version)),
+            )
+        }
+        Admin::Definitions { workflow } => {
+            AdminReply::Definitions(tables.journal.definitions.list(workflow.as_deref()))
+        }
     })
 }
 
@@ -108,7 +118,7 @@ fn matching(tables: &Tables, filter: &ParkedFilter) -> Vec<i64> {
 }
 
 /// The entry becomes an event for its one workflow; its attempts begin anew, its outputs are kept.
-fn retry(tables: &mut Tables, id: i64, now_ms: i64) {
+fn retry(tables: &mut Tables, id: i64, again: &Again, now_ms: i64) {
     let Some(entry) = tables.journal.parked.get(&id).cloned() else { return };
     let event = Event {
         id: 0,
@@ -126,7 +136,7 @@ fn retry(tables: &mut Tables, id: i64, now_ms: i64) {
         payload: entry.payload,
     };
     let event = tables.outbox.insert(event, None);
-    tables.journal.take_up(id, event);
+    tables.journal.take_up(id, event, again);
 }
 
 fn row(id: i64, entry: &Entry) -> ParkedRow {
@@ -147,6 +157,7 @@ fn row(id: i64, entry: &Entry) -> ParkedRow {
         key: entry.key.to_string(),
         workflow: entry.workflow.as_ref().map(ToString::to_string),
         step: entry.step.to_string(),
+        version: entry.version,
         attempts: entry.attempts,
         class: class.to_owned(),
         code: entry.failure.code.to_string(),

@@ -7,9 +7,11 @@ use honeyflow_event::{Event, EventId, Key, Kind, Name, Priority};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Settled, Signal, Wanted,
-    admin::{ParkedFilter, Task},
+    admin::{Again, ParkedFilter, Task},
     write::{Charged, Checkpoint, Checkpointed, Pause},
 };
+
+use crate::definition::Definitions;
 
 /// How long what is done is remembered.
 pub(crate) const DEDUPE_MS: i64 = 24 * 60 * 60 * 1000;
@@ -30,6 +32,7 @@ pub(crate) struct Journal {
     pauses: BTreeMap<(String, String), Pause>,
     pub tasks: BTreeMap<(String, String), Task>,
     pub history: Vec<serde_json::Value>,
+    pub definitions: Definitions,
     signals: BTreeMap<i64, Kept>,
     signals_last: i64,
 }
@@ -66,6 +69,7 @@ pub(crate) struct Entry {
     pub format: u16,
     pub kind: Kind,
     pub priority: Priority,
+    pub version: u32,
     pub attempts: u32,
     pub failure: Failure,
     pub payload: Option<Arc<str>>,
@@ -171,6 +175,26 @@ impl Journal {
         }
     }
 
+    /// What was kept for the runs of rows that are for one workflow alone.
+    pub fn resumed(&self, events: &[Event]) -> Vec<Checkpoint> {
+        if self.checkpoints.is_empty() {
+            return Vec::new();
+        }
+        let is_there = |id: &EventId| events.iter().any(|event| event.id == *id);
+        let of_one = |id: Option<&EventId>, workflow: &Name| {
+            events.iter().any(|event| Some(&event.id) == id && event.workflow.as_ref() == Some(workflow))
+        };
+        let resumed =
+            |kept: &Checkpoint| of_one(kept.covers.first(), &kept.run.workflow) && kept.covers.iter().all(is_there);
+        self.checkpoints().into_iter().filter(resumed).collect()
+    }
+
+    /// Whether a checkpoint or a parked event names the version.
+    pub fn names(&self, workflow: &str, version: u32) -> bool {
+        self.checkpoints.values().any(|kept| *kept.run.workflow == *workflow && kept.version == version)
+            || self.parked.values().any(|entry| entry.workflow.as_deref() == Some(workflow) && entry.version == version)
+    }
+
     pub fn checkpoints(&self) -> Vec<Checkpoint> {
         self.checkpoints.iter().filter(|((_, parked, ..), _)| *parked == 0).map(|(_, stored)| stored.clone()).collect()
     }
@@ -190,9 +214,17 @@ impl Journal {
     }
 
     /// Takes an entry out to be tried again as `event`, which takes its outputs up.
-    pub fn take_up(&mut self, id: i64, event: EventId) {
+    pub fn take_up(&mut self, id: i64, event: EventId, again: &Again) {
         let Some(run) = self.parked.remove(&id).and_then(|entry| entry.run()) else { return };
         self.forgive(&run);
+        // What has failed is what is tried again.
+        let is_kept = |step: &Name, kept: &Checkpoint| match again {
+            _ if matches!(kept.outcome, Checkpointed::Failed(_)) => false,
+            Again::GoOn => true,
+            Again::Without(steps) => !steps.contains(step),
+            Again::Anew => false,
+        };
+        self.checkpoints.retain(|(_, parked, _, step, _), kept| *parked != id || is_kept(step, kept));
         self.move_checkpoints(&run, id, 0, Some(event));
     }
 

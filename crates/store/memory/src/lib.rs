@@ -4,6 +4,7 @@
 //! It shares the fence with [`MemoryHive`]: a fenced write runs while no lease can change hands.
 
 mod admin;
+mod definition;
 mod journal;
 mod outbox;
 mod write;

@@ -92,7 +92,8 @@ impl Outbox {
         }
         let next = self.delayed.range((now_ms + 1, EventId::MIN)..).next();
         look.polled.next_due_ms = next.map(|((at_ms, _), _)| (at_ms - now_ms).cast_unsigned());
-        let Look { polled, repeats, .. } = look;
+        let Look { mut polled, repeats, .. } = look;
+        polled.resumed = journal.resumed(&polled.events);
         for id in repeats {
             self.remove(id);
         }

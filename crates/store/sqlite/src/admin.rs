@@ -1,15 +1,15 @@
 //! What people ask of the store and tell it. Reads run on the load connection, changes on the writer.
 
-use honeyflow_event::{Event, Key, key};
+use honeyflow_event::{Event, Key, Name, key};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     KeyColumn, KeyType,
-    admin::{Admin, AdminReply, Lag, ParkedFilter, ParkedRow, Task},
+    admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
 };
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter, types::Value};
 
 use crate::{
-    outcome, recover, rewrite,
+    definition, outcome, recover, rewrite,
     row::{self, COLUMNS, Names, Read},
     value, write,
 };
@@ -26,8 +26,10 @@ pub(crate) fn is_read(admin: &Admin) -> bool {
         | Admin::Failures { .. }
         | Admin::History { .. }
         | Admin::TableKeys { .. }
+        | Admin::Definitions { .. }
         | Admin::Tasks => true,
-        Admin::RetryParked(_)
+        Admin::RetryParked { .. }
+        | Admin::PutDefinitions(_)
         | Admin::DropParked(_)
         | Admin::Pause(_)
         | Admin::Resume { .. }
@@ -50,6 +52,9 @@ pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply,
             table_keys(connection, table, key, after, *limit).map(AdminReply::Keys)
         }
         Admin::Tasks => tasks(connection).map(AdminReply::Tasks),
+        Admin::Definitions { workflow } => {
+            definition::list(connection, workflow.as_deref()).map(AdminReply::Definitions)
+        }
         other => return Err(Failure::fatal("misplaced-request", format!("not a question: {other:?}"))),
     };
     result.map_err(|error| outcome::failure(&error, "read"))
@@ -57,7 +62,8 @@ pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply,
 
 pub(crate) fn write(connection: &Connection, admin: &Admin) -> Result<AdminReply, Failure> {
     let result = match admin {
-        Admin::RetryParked(filter) => retry_parked(connection, filter).map(AdminReply::Count),
+        Admin::RetryParked { filter, again } => retry_parked(connection, filter, again).map(AdminReply::Count),
+        Admin::PutDefinitions(wanted) => definition::put(connection, wanted).map(AdminReply::Versions),
         Admin::DropParked(filter) => drop_parked(connection, filter).map(AdminReply::Count),
         Admin::Pause(pause) => {
             // Since when is the store's to say; a second pause only changes the reason.
@@ -173,7 +179,7 @@ fn parked(connection: &Connection, filter: &ParkedFilter, after: i64, limit: u32
     values.extend([after.into(), limit.into(), HEAD_BYTES.into()]);
     let mut statement = connection.prepare_cached(&format!(
         "select id, tenant, entity, entity_key, workflow, step, attempts, class, code, message, parked_at,
-           ifnull(octet_length(payload), 0), substr(cast(payload as blob), 1, ?{})
+           ifnull(octet_length(payload), 0), substr(cast(payload as blob), 1, ?{}), version
          from honeyflow_parked where {sql} and id > ?{} order by id limit ?{}",
         n + 3,
         n + 1,
@@ -190,6 +196,7 @@ fn parked(connection: &Connection, filter: &ParkedFilter, after: i64, limit: u32
                 key: row.get(3)?,
                 workflow: Some(workflow).filter(|workflow| !workflow.is_empty()),
                 step: row.get(5)?,
+                version: row.get(13)?,
                 attempts: row.get(6)?,
                 class: row.get(7)?,
                 code: row.get(8)?,
@@ -204,7 +211,7 @@ fn parked(connection: &Connection, filter: &ParkedFilter, after: i64, limit: u32
 }
 
 /// Each entry becomes an event for its one workflow, inside the database; its attempts begin anew, its outputs are kept.
-fn retry_parked(connection: &Connection, filter: &ParkedFilter) -> rusqlite::Result<u64> {
+fn retry_parked(connection: &Connection, filter: &ParkedFilter, again: &Again) -> rusqlite::Result<u64> {
     let Condition { sql, values } = condition(filter);
     let ids: Vec<i64> = connection
         .prepare(&format!("select id from honeyflow_parked where {sql} order by id"))?
@@ -226,11 +233,28 @@ fn retry_parked(connection: &Connection, filter: &ParkedFilter) -> rusqlite::Res
     )?;
     for id in &ids {
         let event = insert.insert([id])?;
-        take_up.execute([*id, event])?;
+        forget_outputs(connection, *id, if let Again::Without(steps) = again { steps } else { &[] })?;
+        if *again != Again::Anew {
+            take_up.execute([*id, event])?;
+        }
         forgive.execute([id])?;
         remove_parked(connection, *id)?;
     }
     Ok(ids.len() as u64)
+}
+
+/// Of these steps, and of all that have failed: they are what is tried again.
+fn forget_outputs(connection: &Connection, id: i64, steps: &[Name]) -> rusqlite::Result<()> {
+    let mut forget = connection.prepare_cached(
+        "delete from honeyflow_checkpoint where (tenant, entity, entity_key, workflow) =
+             (select tenant, entity, entity_key, workflow from honeyflow_parked where id = ?1)
+           and parked = ?1 and (step = ?2 or outcome = 'failed')",
+    )?;
+    forget.execute(params![id, ""])?;
+    for step in steps {
+        forget.execute(params![id, step])?;
+    }
+    Ok(())
 }
 
 fn drop_parked(connection: &Connection, filter: &ParkedFilter) -> rusqlite::Result<u64> {

@@ -11,6 +11,7 @@ mod append;
 pub mod capture;
 pub mod catalogue;
 mod connection;
+mod definition;
 mod lane;
 mod large;
 mod load;

@@ -18,7 +18,7 @@ use honeyflow_store::{
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::{
-    outcome,
+    outcome, recover,
     row::{self, COLUMNS, Head, Names, Read},
     write,
 };
@@ -114,6 +114,7 @@ impl Poller {
         look.gathered.polled.events.sort_by_key(|event| (event.priority, event.id));
         look.newest(&texts.newest)?;
         look.next_due()?;
+        look.gathered.polled.resumed = recover::resumed(connection, &look.gathered.polled.events)?;
         Ok(look.gathered)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use honeyflow_event::Stamp;
+use hashbrown::HashSet;
+use honeyflow_event::{Event, EventId, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Recovered, Settled,
     write::{Charged, Checkpoint, Checkpointed, Pause},
 };
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, params};
 
 use crate::{outcome, write};
 
@@ -48,41 +49,71 @@ pub(crate) fn failures(connection: &Connection, now_ms: i64, limit: u32) -> rusq
         .collect()
 }
 
+const COLUMNS: &str = "tenant, entity, entity_key, workflow, phase, step, instance, version, covers, attempt, stamp,
+  outcome, output";
+
 fn checkpoints(connection: &Connection) -> rusqlite::Result<Vec<Checkpoint>> {
     connection
-        .prepare_cached(
-            "select tenant, entity, entity_key, workflow, phase, step, instance, version, covers, attempt, stamp, outcome,
-               output from honeyflow_checkpoint as c where parked = 0
+        .prepare_cached(&format!(
+            "select {COLUMNS} from honeyflow_checkpoint as c where parked = 0
                and not exists (select 1 from json_each(c.covers) as covered
                                where covered.value not in (select id from honeyflow_outbox))
-             order by tenant, entity, entity_key, workflow, phase, stamp",
-        )?
-        .query_map([], |row| {
-            let output: Option<String> = row.get(12)?;
-            let outcome = match row.get_ref(11)?.as_str()? {
-                "done" => {
-                    let document = output.as_deref().and_then(|text| serde_json::from_str(text).ok());
-                    Checkpointed::Done(document.map(Arc::new))
-                }
-                "failed" => Checkpointed::Failed(failure(output.as_deref().unwrap_or_default())),
-                "until" => Checkpointed::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
-                _ => Checkpointed::Skipped,
-            };
-            Ok(Checkpoint {
-                run: run(row)?,
-                version: row.get(7)?,
-                covers: serde_json::from_str(row.get_ref(8)?.as_str()?).unwrap_or_default(),
-                phase: row.get(4)?,
-                step: row.get(5)?,
-                index: row.get(6)?,
-                attempt: row.get(9)?,
-                stamp: Stamp(row.get::<_, i64>(10)?.cast_unsigned()),
-                outcome,
-                // Stored with the checkpoint: they are events by now.
-                emit: Vec::new(),
-            })
-        })?
+             order by tenant, entity, entity_key, workflow, phase, stamp"
+        ))?
+        .query_map([], checkpoint)?
         .collect()
+}
+
+/// What was kept for the runs of rows that are for one workflow alone; nearly always there is nothing.
+pub(crate) fn resumed(connection: &Connection, events: &[Event]) -> rusqlite::Result<Vec<Checkpoint>> {
+    if events.iter().all(|event| event.workflow.is_none())
+        || !connection.prepare_cached("select 1 from honeyflow_checkpoint where parked = 0 limit 1")?.exists([])?
+    {
+        return Ok(Vec::new());
+    }
+    let there: HashSet<EventId> = events.iter().map(|event| event.id).collect();
+    let mut statement = connection.prepare_cached(&format!(
+        "select {COLUMNS} from honeyflow_checkpoint
+         where tenant = ?1 and entity = ?2 and entity_key = ?3 and workflow = ?4 and parked = 0 order by phase, stamp"
+    ))?;
+    let mut resumed = Vec::new();
+    for event in events.iter().filter(|event| event.workflow.is_some()) {
+        let rows = statement.query_map(params![event.tenant, event.entity, event.key, event.workflow], checkpoint)?;
+        for kept in rows {
+            let kept = kept?;
+            // Once, though several rows form one run.
+            if kept.covers.first() == Some(&event.id) && kept.covers.iter().all(|id| there.contains(id)) {
+                resumed.push(kept);
+            }
+        }
+    }
+    Ok(resumed)
+}
+
+fn checkpoint(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
+    let output: Option<String> = row.get(12)?;
+    let outcome = match row.get_ref(11)?.as_str()? {
+        "done" => {
+            let document = output.as_deref().and_then(|text| serde_json::from_str(text).ok());
+            Checkpointed::Done(document.map(Arc::new))
+        }
+        "failed" => Checkpointed::Failed(failure(output.as_deref().unwrap_or_default())),
+        "until" => Checkpointed::Until(output.and_then(|text| text.parse().ok()).unwrap_or(0)),
+        _ => Checkpointed::Skipped,
+    };
+    Ok(Checkpoint {
+        run: run(row)?,
+        version: row.get(7)?,
+        covers: serde_json::from_str(row.get_ref(8)?.as_str()?).unwrap_or_default(),
+        phase: row.get(4)?,
+        step: row.get(5)?,
+        index: row.get(6)?,
+        attempt: row.get(9)?,
+        stamp: Stamp(row.get::<_, i64>(10)?.cast_unsigned()),
+        outcome,
+        // Stored with the checkpoint: they are events by now.
+        emit: Vec::new(),
+    })
 }
 
 pub(crate) fn paused(connection: &Connection) -> rusqlite::Result<Vec<Pause>> {

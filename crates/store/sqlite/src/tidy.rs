@@ -1,9 +1,9 @@
-//! Removes what has run out: marks of done events, signals, old history. Little by little, and only if there is some,
+//! Removes what has run out: marks of done events, signals, old history, versions that nobody names. Little by little, and only if there is some,
 //! so that an idle database is not written to.
 
 use rusqlite::{Connection, params};
 
-use crate::write;
+use crate::{definition, write};
 
 const HISTORY_MAX: i64 = 10_000;
 
@@ -23,6 +23,9 @@ fn remove(connection: &Connection) -> rusqlite::Result<()> {
         params![now_ms, HISTORY_MAX],
         |row| row.get(0),
     )?;
+    if definition::is_stale(connection, now_ms)? {
+        definition::tidy(connection, now_ms)?;
+    }
     if !stale {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use futures_util::future::{BoxFuture, ready};
 use honeyflow_api::{Limits, Node, SinkView, serve};
 use honeyflow_engine::core::{
     gate::Closed,
-    status::{SourceStatus, Status, WorkflowStatus},
+    status::{SourceStatus, Status, StepCounts, WorkflowStatus},
 };
 use honeyflow_event::{Epoch, Stamp};
 use honeyflow_runtime::Failure;
@@ -65,6 +65,13 @@ impl Shop {
             open: ready.iter().sum::<usize>() + 14,
             ended: events * share / 100,
             mean_run_ms,
+            steps: (0..ready.len() as u64)
+                .map(|step| StepCounts {
+                    done: events * share / 100,
+                    retried: if step == 2 { 212 + events / 90 } else { 0 },
+                    failed: u64::from(step == 2),
+                })
+                .collect(),
             ready,
         };
         let source = |name: &str, in_flight| SourceStatus {

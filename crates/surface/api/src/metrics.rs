@@ -9,7 +9,7 @@ use axum::{
     body::Body,
     http::{Response, StatusCode},
 };
-use honeyflow_engine::core::status::Status;
+use honeyflow_engine::core::status::{Status, StepCounts};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -146,7 +146,18 @@ impl Scrape {
             let ready = steps.iter().zip(&workflow.ready);
             ready.map(|(step, ready)| ([("workflow", &*workflow.name), ("step", &*step.name)], *ready as u64))
         });
-        family(encoder, "step_ready", "Items of a step that wait for a worker", MetricType::Gauge, ready)
+        family(encoder, "step_ready", "Items of a step that wait for a worker", MetricType::Gauge, ready)?;
+        let mut of = |name, help, read: fn(&StepCounts) -> u64| {
+            let counts = workflows.iter().flat_map(|workflow| {
+                let graph = self.node.workflows.iter().find(|graph| graph.name == workflow.name);
+                let steps = graph.map_or(&[][..], |graph| &graph.steps[..]).iter().zip(&workflow.steps);
+                steps.map(|(step, counts)| ([("workflow", &*workflow.name), ("step", &*step.name)], read(counts)))
+            });
+            family(encoder, name, help, MetricType::Counter, counts)
+        };
+        of("step_done", "Steps ended well", |counts| counts.done)?;
+        of("step_retried", "Tries of a step that failed because of its target", |counts| counts.retried)?;
+        of("step_failed", "Tries of a step that failed because of the item or the set-up", |counts| counts.failed)
     }
 }
 

@@ -37,6 +37,8 @@ struct Beat {
     steps: u64,
     /// By workflow of the node.
     ended: Vec<u64>,
+    /// By workflow of the node, and step: done.
+    done: Vec<Vec<u64>>,
 }
 
 /// One look at everything.
@@ -57,6 +59,8 @@ pub(crate) struct Rates {
     pub steps: f64,
     /// By workflow of the node: runs ended.
     pub workflows: Vec<f64>,
+    /// By workflow of the node, and step: done.
+    pub steps_of: Vec<Vec<f64>>,
     /// Second by second, oldest first.
     pub events_history: Vec<f64>,
     pub runs_history: Vec<f64>,
@@ -104,13 +108,15 @@ impl Sampler {
     /// To be called once a second.
     pub fn beat(&self) {
         let status = (self.node.engine)();
-        let of = |name: &Name| status.workflows.iter().find(|workflow| workflow.name == *name).map_or(0, |w| w.ended);
+        let of = |name: &Name| status.workflows.iter().find(|workflow| workflow.name == *name);
+        let done = |name: &Name| of(name).map_or(Vec::new(), |w| w.steps.iter().map(|step| step.done).collect());
         let beat = Beat {
             at: Instant::now(),
             events: status.events,
             runs: status.workflows.iter().map(|workflow| workflow.ended).sum(),
             steps: status.steps,
-            ended: self.node.workflows.iter().map(|graph| of(&graph.name)).collect(),
+            ended: self.node.workflows.iter().map(|graph| of(&graph.name).map_or(0, |w| w.ended)).collect(),
+            done: self.node.workflows.iter().map(|graph| done(&graph.name)).collect(),
         };
         let mut beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
         beats.push_back(beat);
@@ -138,6 +144,12 @@ impl Sampler {
         for (workflow, rate) in rates.workflows.iter_mut().enumerate() {
             *rate = per_second(from, to, |beat| beat.ended[workflow]);
         }
+        let of_step = |workflow: usize, step: usize| {
+            per_second(from, to, |beat| beat.done[workflow].get(step).copied().unwrap_or(0))
+        };
+        let steps = to.done.iter().enumerate();
+        let steps = steps.map(|(workflow, steps)| (0..steps.len()).map(|step| of_step(workflow, step)).collect());
+        rates.steps_of = steps.collect();
         rates
     }
 }

@@ -7,7 +7,7 @@ use honeyflow_store::{
     write::{Checkpointed, Parked},
 };
 
-use super::{Harness, Raw, charge, checkpoint, ids, park, run, settle};
+use super::{Harness, Raw, charge, checkpoint, ids, park, retry, run, settle};
 
 pub async fn ob_48_parking_writes_the_entry_and_deletes_the_row(h: &Harness) {
     let fence = h.term().await.fence();
@@ -39,7 +39,7 @@ pub async fn ob_48_retry_makes_an_event_for_that_workflow_alone(h: &Harness) {
     let event = h.book("1").await;
     h.commit(&fence, vec![park("1", "index", &[event]), park("1", "mail", &[])]).await;
     let filter = ParkedFilter { workflow: Some("index".into()), ..ParkedFilter::default() };
-    let AdminReply::Count(1) = h.admin(Admin::RetryParked(filter.clone())).await else { panic!("not one") };
+    let AdminReply::Count(1) = h.admin(retry(filter.clone())).await else { panic!("not one") };
     let waiting = h.waiting().await;
     let [retried] = &waiting[..] else { panic!("{waiting:?}") };
     assert!(retried.id > event);
@@ -48,7 +48,7 @@ pub async fn ob_48_retry_makes_an_event_for_that_workflow_alone(h: &Harness) {
     let parked = h.parked().await;
     assert_eq!(parked.len(), 1);
     assert_eq!(parked[0].workflow.as_deref(), Some("mail"));
-    let AdminReply::Count(0) = h.admin(Admin::RetryParked(filter)).await else { panic!("a repeat does nothing") };
+    let AdminReply::Count(0) = h.admin(retry(filter)).await else { panic!("a repeat does nothing") };
     assert_eq!(h.waiting().await.len(), 1);
 }
 
@@ -59,7 +59,7 @@ pub async fn ob_48_retry_gives_all_tries_again(h: &Harness) {
     h.commit(&fence, vec![done, charge("1", 5), park("1", "index", &[event])]).await;
     let recovered = h.recover().await;
     assert!(recovered.failures.is_empty() && recovered.checkpoints.is_empty(), "{recovered:?}");
-    h.admin(Admin::RetryParked(ParkedFilter::default())).await;
+    h.admin(retry(ParkedFilter::default())).await;
     let recovered = h.recover().await;
     assert!(recovered.failures.is_empty(), "{recovered:?}");
     let [kept] = &recovered.checkpoints[..] else { panic!("{recovered:?}") };
@@ -137,7 +137,7 @@ pub async fn ob_59_parked_messages_are_kept_apart(h: &Harness) {
     h.commit(&fence, vec![settle(&[], &[run("1", "index")])]).await;
     assert_eq!(h.parked().await.len(), 2, "and no later success replaces it");
     let before = h.waiting().await.len();
-    h.admin(Admin::RetryParked(ParkedFilter::default())).await;
+    h.admin(retry(ParkedFilter::default())).await;
     let events = h.waiting().await;
     assert_eq!(ids(&events).len(), before + 2);
     assert!(events.iter().all(|event| event.kind == Kind::Message));

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Kind, PRIORITY_DEFAULT};
 use honeyflow_store::{
-    Admin, AdminReply, Op, Poll,
+    AdminReply, Op, Poll,
     poll::{Oversized, PassedOver, Sweep},
 };
 
-use super::{FAR, Harness, Raw, everything, ids, settle};
+use super::{FAR, Harness, Raw, everything, ids, retry, settle};
 use honeyflow_runtime::Failure;
 
 pub async fn ob_4_a_plain_insert_is_a_complete_event(h: &Harness) {
@@ -222,7 +222,7 @@ pub async fn an_oversized_row_is_parked_whole(h: &Harness) {
     assert_eq!((&*row.class, &*row.code, row.payload_bytes), ("reject", "payload-too-large", 10_000));
     let head = row.payload_head.as_ref().expect("a head");
     assert!(head.starts_with("ää") && head.len() <= 4100, "{}", head.len());
-    let AdminReply::Count(1) = h.admin(Admin::RetryParked(Default::default())).await else { panic!("not retried") };
+    let AdminReply::Count(1) = h.admin(retry(Default::default())).await else { panic!("not retried") };
     let [event] = &h.waiting().await[..] else { panic!("no event") };
     assert_eq!((event.kind, event.priority, &event.workflow), (Kind::Message, 2, &None));
     assert_eq!(event.payload.as_deref(), Some(&*text), "whole");

@@ -77,5 +77,8 @@ mod store {
         a_replaced_row_is_replaced_once
         append_stores_events_as_they_are
         ob_18_what_is_done_is_not_run_again_under_its_dedupe
+        wf_20_equal_content_keeps_its_version
+        wf_20_those_who_put_at_once_agree
+        wf_21_what_has_begun_finds_its_definition
     }
 }

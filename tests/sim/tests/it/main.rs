@@ -3,4 +3,5 @@
 #[cfg(feature = "planted")]
 mod bugs;
 mod conformance;
+mod limits;
 mod seeds;

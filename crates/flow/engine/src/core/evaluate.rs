@@ -116,7 +116,7 @@ impl Core {
                     );
                 }
             }
-            Evaluated::Wait { millis, key } => self.begin_wait(waiting, attempt, millis, key),
+            Evaluated::Wait { millis, key } => self.begin_wait(waiting, attempt, millis, key.as_ref()),
             Evaluated::Emit(values) => self.emit(waiting, attempt, &values),
         }
     }

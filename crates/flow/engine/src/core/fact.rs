@@ -14,6 +14,7 @@ pub enum Fact {
         entity: Name,
         key: Key,
         workflow: usize,
+        version: u32,
         exclusive: bool,
     },
     Ready {
@@ -84,8 +85,8 @@ impl Core {
         if self.facts.on {
             let key = self.keys.get(run.key).key.clone();
             let (number, source, entity, workflow) = (run.number, run.source, run.entity.clone(), run.workflow);
-            let exclusive = run.is_exclusive();
-            self.facts.note(|| Fact::Opened { run: number, source, entity, key, workflow, exclusive });
+            let (version, exclusive) = (self.plan.number(run.source, run.workflow), run.is_exclusive());
+            self.facts.note(|| Fact::Opened { run: number, source, entity, key, workflow, version, exclusive });
         }
     }
 }

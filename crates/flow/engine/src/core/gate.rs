@@ -337,12 +337,12 @@ impl Gates {
 
     pub fn closed(&self, plan: &Plan, now: Moment) -> Vec<Closed> {
         let mut closed = Vec::new();
-        for (gate, name) in self.workflows.iter().zip(&self.names) {
+        for ((gate, name), planned) in self.workflows.iter().zip(&self.names).zip(&plan.workflows) {
             let mut say = |reason, detail| closed.push(Closed { name: name.clone(), reason, detail });
             if let Some(stopped) = &gate.fatal {
                 say("fatal", stopped.failure.message.clone());
             }
-            if gate.paused {
+            if gate.paused && !planned.older {
                 say("paused", "resume it with `honeyflow workflow resume`".to_owned());
             }
             if !gate.storm.passes(now) {

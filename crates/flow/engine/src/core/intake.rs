@@ -19,6 +19,7 @@ use super::{
     judge::Question,
     key::Owed,
     payload_bytes,
+    pin::Owes,
     plan::SourceId,
     ready::{Ready, must_evaluate},
     run::{Life, RunState},
@@ -80,6 +81,7 @@ impl Core {
             };
             self.park_row(source, oversized.id, failure);
         }
+        self.take_up_again(source, intake.resumed, effects);
         let (rows_before, last) = (self.counters.events, intake.taken.last().map(|taken| taken.event.id));
         for taken in intake.taken {
             self.take(source, taken);
@@ -98,6 +100,9 @@ impl Core {
             return;
         }
         if state.lingering.contains(&event.id) {
+            return;
+        }
+        if !matches!(leads, Leads::To(_)) && self.is_stranded_row(source, event.id) {
             return;
         }
         match leads {
@@ -150,7 +155,8 @@ impl Core {
         let id = event.id;
         self.counters.events += 1;
         self.payload_bytes += payload_bytes(&event);
-        let state = Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: None };
+        let state =
+            Row { event, source, owes, unsettled: owes, matched: false, park_unmatched: false, rejected: Vec::new() };
         let row = self.rows.insert(state);
         self.sources[source as usize].known.insert(id, row);
         row
@@ -163,10 +169,14 @@ impl Core {
             Some(name) => plan.workflows[workflow].name == *name,
             None => true,
         };
-        let mut owed: SmallVec<[(&Target, u16, usize); 2]> = SmallVec::new();
+        let mut owed: Owes<'_> = SmallVec::new();
         for target in targets {
             let Some(entity) = entities.get(&target.entity) else { continue };
             owed.extend(entity.workflows.iter().filter(|w| wanted(**w)).map(|w| (target, entity.id, *w)));
+        }
+        self.pin(source, event, targets, &mut owed);
+        if self.is_for_others(source, event, &owed) {
+            return;
         }
         self.uncover(source, event, &owed);
         if self.would_overflow(source, event, &owed) || self.comes_too_early(source, event, targets, &owed) {
@@ -191,7 +201,8 @@ impl Core {
                 && !matches!(
                     self.sources[source as usize].begun(event, &[(target, entity, workflow)], &plan),
                     Begun::Covers
-                );
+                )
+                && !self.is_stranded_run(source, event.id, workflow);
             if judge {
                 self.judging.put(workflow, Question::Begins { row, entity, target: target.clone() });
             } else {
@@ -255,8 +266,9 @@ impl Core {
         let Some(row) = self.rows.get(row_slot) else { return };
         let (event_id, event_kind, level) = (row.event.id, row.event.kind, row.event.priority);
         let rejected = row.is_rejected(workflow);
+        let resumed = self.is_resumed_row(key_slot, workflow, event_id);
         let Some(key) = self.keys.get_mut(key_slot) else { return };
-        for slot in &key.open {
+        for slot in key.open.iter().filter(|_| !resumed) {
             let Some(run) = self.runs.get_mut(*slot) else { continue };
             if run.workflow != workflow {
                 continue;
@@ -309,11 +321,11 @@ impl Core {
             let excluded = key.open.iter().any(|slot| {
                 self.runs.get(*slot).is_some_and(|run| match plan.exclusion {
                     Exclusion::Key => run.is_exclusive() && !crate::planted::on("single-flight"),
-                    Exclusion::Workflow => run.workflow == workflow,
+                    Exclusion::Workflow => run.plan.name == plan.name,
                     Exclusion::None => false,
                 })
             });
-            if excluded {
+            if excluded || self.is_stranded_key(key_slot, workflow) {
                 at += 1;
                 continue;
             }
@@ -358,12 +370,7 @@ impl Core {
             return Resumed::Nothing;
         }
         let owed = &key.owed[at];
-        let run = Settled {
-            tenant: key.tenant.clone(),
-            entity: key.entity_name.clone(),
-            key: key.key.clone(),
-            workflow: self.plan.workflows[owed.workflow].name.clone(),
-        };
+        let run = self.run_of(key_slot, owed.workflow);
         let Some(covers) = source.checkpoints.get(&run).and_then(|all| all.first()).map(|first| &first.covers) else {
             return Resumed::Nothing;
         };
@@ -426,8 +433,8 @@ impl Core {
     /// Whether the event begins the run could not be told: then it has failed before its first step.
     fn fail_if_rejected(&mut self, slot: Slot) -> bool {
         let Some(run) = self.runs.get_mut(slot) else { return false };
-        let rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)?.rejected.as_ref());
-        let of_workflow = rejected.flat_map(|all| all.iter()).find(|(workflow, _)| *workflow == run.workflow);
+        let mut rejected = run.rows.iter().filter_map(|row| self.rows.get(*row)).flat_map(|row| &row.rejected);
+        let of_workflow = rejected.find(|(workflow, _)| *workflow == run.workflow);
         let Some((_, failure)) = of_workflow else { return false };
         run.extras.get_or_insert_default().failed.insert(0, (0, 0, 1, failure.clone()));
         run.run.cancel(&run.plan.graph);

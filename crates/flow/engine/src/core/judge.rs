@@ -126,7 +126,7 @@ impl Core {
                     // What it was about is gone: with its lease, say.
                     None => {
                         self.judging.len -= 1;
-                        self.let_go(question);
+                        self.let_go(&question);
                     }
                 }
             }
@@ -159,9 +159,9 @@ impl Core {
     }
 
     /// Nobody asks any more.
-    fn let_go(&mut self, question: Question) {
+    fn let_go(&mut self, question: &Question) {
         if let Question::Matches { row: Some(row), .. } = question {
-            self.owes_less(row);
+            self.owes_less(*row);
         }
     }
 
@@ -201,7 +201,7 @@ impl Core {
                 Err(failure) => {
                     // It fails as a run of its own, in its turn: never merged, never taken for an event that passed.
                     if let Some(row) = self.rows.get_mut(row) {
-                        row.rejected.get_or_insert_default().push((workflow, failure));
+                        row.rejected.push((workflow, failure));
                     }
                     self.begins(row, entity, &target, workflow);
                 }

@@ -26,6 +26,7 @@ pub mod judge;
 pub mod key;
 pub mod outcome;
 pub mod people;
+pub mod pin;
 pub mod plan;
 pub mod poll;
 pub mod ready;
@@ -38,7 +39,7 @@ pub mod why;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use honeyflow_event::{Epoch, Event, EventId, Stamp, Target};
+use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
 use honeyflow_hive::Term;
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::{Charged, Checkpoint, Settled};
@@ -50,6 +51,7 @@ use self::{
     gate::Gates,
     judge::Judging,
     key::Keys,
+    pin::Stranded,
     plan::{Plan, SourceId},
     poll::PollState,
     ready::{Ready, ReadyQueues},
@@ -74,12 +76,12 @@ pub(crate) struct Row {
     /// Should none want it, it is parked.
     pub park_unmatched: bool,
     /// Workflows whose `when` could not be evaluated for it: their runs fail.
-    pub rejected: Option<Box<Vec<(usize, Failure)>>>,
+    pub rejected: Vec<(usize, Failure)>,
 }
 
 impl Row {
     pub fn is_rejected(&self, workflow: usize) -> bool {
-        self.rejected.as_ref().is_some_and(|all| all.iter().any(|(of, _)| *of == workflow))
+        self.rejected.iter().any(|(of, _)| *of == workflow)
     }
 }
 
@@ -103,6 +105,10 @@ pub(crate) struct SourceState {
     pub settling: Settling,
     pub charges: BTreeMap<Settled, Vec<Charged>>,
     pub checkpoints: BTreeMap<Settled, Vec<Checkpoint>>,
+    /// Runs of versions that nobody here can work by.
+    pub stranded: BTreeMap<Settled, Stranded>,
+    /// Entity and workflow of rows that are for a workflow alone which is not configured any more.
+    pub left: Vec<(Name, Name)>,
     /// Store's clock minus local clock, in milliseconds, as last seen.
     pub store_ahead_ms: i64,
     pub schema_version: Option<i64>,
@@ -311,9 +317,8 @@ impl Core {
             state.charges.entry(charged.run.clone()).or_default().push(charged);
         }
         state.checkpoints.clear();
-        for checkpoint in found.checkpoints {
-            state.checkpoints.entry(checkpoint.run.clone()).or_default().push(checkpoint);
-        }
+        state.stranded.clear();
+        self.take_up(source, found.checkpoints, effects);
         for pause in found.paused {
             if pause.noun == "workflow" {
                 self.gates.pause(&pause.name, true);
@@ -451,6 +456,8 @@ impl SourceState {
             settling: Settling::default(),
             charges: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
+            stranded: BTreeMap::new(),
+            left: Vec::new(),
             store_ahead_ms: 0,
             schema_version: None,
             leaving: false,

@@ -100,7 +100,7 @@ impl Core {
                     self.stale(waiting, item.stamp, stored, effects);
                 }
                 Outcome::Failed(failure) => {
-                    self.counters.failed(failure.class);
+                    self.counters.failed(workflow, step, failure.class);
                     match failure.class {
                         Class::Retry => {
                             failed += 1;
@@ -216,7 +216,7 @@ impl Core {
         let Some(run) = self.runs.get(waiting.run) else { return };
         let checkpoint = Checkpoint {
             run: self.settled(run),
-            version: run.plan.graph.version,
+            version: self.plan.number(run.source, run.workflow),
             covers: self.row_ids(run),
             phase: 0,
             step: run.plan.graph.steps[waiting.step as usize].name.clone(),
@@ -234,7 +234,7 @@ impl Core {
     pub(crate) fn finish(&mut self, waiting: Waiting, end: End, output: Document) {
         let Waiting { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get_mut(slot) else { return };
-        let level = run.level;
+        let (level, workflow) = (run.level, run.workflow);
         let (mut end, mut output) = (end, output);
         if let Some(each) = run.each(step) {
             if let Some(place) = each.outputs.get_mut(index as usize) {
@@ -271,7 +271,7 @@ impl Core {
         {
             run.run.stop(&graph);
         }
-        self.counters.steps += 1;
+        self.counters.ended(workflow, step, end == End::Succeeded);
         self.make_ready(slot, &mut ready);
         self.scratch_steps = ready;
         self.note_dormant(slot);

@@ -48,13 +48,14 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Core {
-    /// Open runs, the oldest first; of one key if it is named.
+    /// Open runs, the oldest first, behind those that nobody can go on with; of one key if it is named.
     pub fn runs(&self, key: Option<&str>, limit: usize) -> Vec<RunView> {
         let wanted = |run: &RunState| key.is_none_or(|key| *self.keys.get(run.key).key == *key);
         let mut found: Vec<(Slot, &RunState)> = self.runs.iter().filter(|(_, run)| wanted(run)).collect();
         found.sort_by_key(|(_, run)| run.opened_at);
         let places = self.places();
-        found.into_iter().take(limit).map(|(slot, run)| self.view(run, self.reason(slot, run, &places))).collect()
+        let open = found.into_iter().map(|(slot, run)| self.view(run, self.reason(slot, run, &places)));
+        self.stranded_views(key).into_iter().chain(open).take(limit).collect()
     }
 
     fn view(&self, run: &RunState, waits_for: &'static str) -> RunView {
@@ -67,7 +68,7 @@ impl Core {
         });
         RunView {
             workflow: run.plan.name.clone(),
-            version: graph.version,
+            version: self.plan.number(run.source, run.workflow),
             entity: run.entity.clone(),
             key: self.keys.get(run.key).key.to_string(),
             source: self.plan.sources[run.source as usize].name.clone(),
@@ -113,7 +114,7 @@ impl Core {
         }
         let history = History {
             run: self.settled(run),
-            version: run.plan.graph.version,
+            version: self.plan.number(run.source, run.workflow),
             verdict: if verdict == Verdict::Succeeded { "succeeded" } else { "failed" },
             steps: timeline(run, &self.row_ids(run)),
         };

@@ -39,6 +39,16 @@ pub struct SourcePlan {
     pub entities: HashMap<Name, EntityPlan>,
     /// By the name that rows bear (a captured table's or an entity's): the entities they may lead to.
     pub leads: Vec<(Name, Vec<Name>)>,
+    /// What numbers mean in this source's store: each store counts for itself. Empty: they are the graphs' own.
+    pub versions: Vec<Version>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub workflow: Name,
+    pub number: u32,
+    /// Its place among the plan's workflows, or why nobody here can work by it.
+    pub planned: Result<usize, String>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +60,8 @@ pub struct EntityPlan {
 #[derive(Clone, Debug)]
 pub struct WorkflowPlan {
     pub name: Name,
+    /// An earlier version: what it began goes on by it, nothing begins by it.
+    pub older: bool,
     pub graph: Arc<Graph>,
     pub priority: Option<Priority>,
     pub exclusion: Exclusion,
@@ -119,5 +131,27 @@ impl Default for Limits {
 impl Plan {
     pub fn workflow(&self, name: &str) -> Option<usize> {
         self.workflows.iter().position(|workflow| &*workflow.name == name)
+    }
+
+    /// The plan of a version, by its number in the source's store.
+    ///
+    /// # Errors
+    /// Why nobody here can work by it, to be read after `version 3 …`.
+    pub fn pinned(&self, source: SourceId, workflow: &str, number: u32) -> Result<usize, String> {
+        let versions = &self.sources[source as usize].versions;
+        let absent = || "is not known here: its definition is not stored".to_owned();
+        if versions.is_empty() {
+            let own = |planned: &Arc<WorkflowPlan>| &*planned.name == workflow && planned.graph.version == number;
+            return self.workflows.iter().position(own).ok_or_else(absent);
+        }
+        let found = versions.iter().find(|known| &*known.workflow == workflow && known.number == number);
+        found.map_or_else(|| Err(absent()), |known| known.planned.clone())
+    }
+
+    /// The number under which the source's store knows a plan.
+    pub fn number(&self, source: SourceId, workflow: usize) -> u32 {
+        let versions = self.sources[source as usize].versions.iter();
+        let mut numbers = versions.filter(|known| known.planned == Ok(workflow)).map(|known| known.number);
+        numbers.next().unwrap_or(self.workflows[workflow].graph.version)
     }
 }

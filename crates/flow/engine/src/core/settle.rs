@@ -186,7 +186,7 @@ impl Core {
             message: (event.kind == Kind::Message).then_some(event.id),
             events: if crate::planted::on("PB-20") { Vec::new() } else { paid },
             priority: event.priority,
-            version: run.plan.graph.version,
+            version: self.plan.number(run.source, run.workflow),
             step: run.plan.graph.steps[step as usize].name.clone(),
             attempts,
             failure,

@@ -2,9 +2,10 @@
 
 use honeyflow_event::Name;
 use honeyflow_runtime::{Class, Failure, Moment};
+use honeyflow_workflow::StepId;
 use serde::Serialize;
 
-use super::{Core, gate::Closed, plan::Plan, run::RunState};
+use super::{Core, gate::Closed, pin::NoWorker, plan::Plan, run::RunState};
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -45,11 +46,24 @@ struct OfWorkflow {
     open: usize,
     ended: u64,
     run_micros: u64,
+    steps: Vec<StepCounts>,
+}
+
+/// What became of the tries of a step.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct StepCounts {
+    /// Ended well.
+    pub done: u64,
+    /// Tries whose target was in trouble: they come again, uncharged.
+    pub retried: u64,
+    /// Tries that failed because of the item, or of the set-up.
+    pub failed: u64,
 }
 
 impl Counters {
     pub fn size(&mut self, plan: &Plan) {
-        self.workflows = vec![OfWorkflow::default(); plan.workflows.len()];
+        let sized = |steps| OfWorkflow { steps: vec![StepCounts::default(); steps], ..OfWorkflow::default() };
+        self.workflows = plan.workflows.iter().map(|workflow| sized(workflow.graph.steps.len())).collect();
     }
 
     pub fn opened(&mut self, run: &RunState) {
@@ -75,11 +89,23 @@ impl Counters {
         self.attempts += items as u64;
     }
 
-    pub fn failed(&mut self, class: Class) {
-        match class {
-            Class::Retry | Class::RetryAfter => self.retries += 1,
-            Class::Reject => self.rejects += 1,
-            Class::Fatal => self.fatals += 1,
+    pub fn failed(&mut self, workflow: usize, step: StepId, class: Class) {
+        let (all, of_step): (_, fn(&mut StepCounts) -> &mut u64) = match class {
+            Class::Retry | Class::RetryAfter => (&mut self.retries, |counts| &mut counts.retried),
+            Class::Reject => (&mut self.rejects, |counts| &mut counts.failed),
+            Class::Fatal => (&mut self.fatals, |counts| &mut counts.failed),
+        };
+        *all += 1;
+        if let Some(counts) = self.workflows[workflow].steps.get_mut(usize::from(step)) {
+            *of_step(counts) += 1;
+        }
+    }
+
+    /// A step has ended.
+    pub fn ended(&mut self, workflow: usize, step: StepId, well: bool) {
+        self.steps += 1;
+        if let Some(counts) = self.workflows[workflow].steps.get_mut(usize::from(step)).filter(|_| well) {
+            counts.done += 1;
         }
     }
 
@@ -125,8 +151,11 @@ pub struct Status {
     pub breaker_closed: u64,
     pub last_store_failure: Option<String>,
     pub closed: Vec<Closed>,
+    pub no_worker: Vec<NoWorker>,
     pub sources: Vec<SourceStatus>,
     pub workflows: Vec<WorkflowStatus>,
+    /// Earlier versions by which something goes on.
+    pub older: Vec<WorkflowStatus>,
     pub workers: Vec<WorkerStatus>,
 }
 
@@ -161,6 +190,8 @@ pub struct WorkflowStatus {
     pub mean_run_ms: f64,
     /// By step: ready and waiting for a worker.
     pub ready: Vec<usize>,
+    /// By step.
+    pub steps: Vec<StepCounts>,
 }
 
 impl Core {
@@ -200,16 +231,12 @@ impl Core {
             minted: c.minted,
             breaker_closed: c.breaker_closed,
             last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
-            closed: self.gates.closed(&self.plan, self.now),
+            closed: self.gates.closed(&self.plan, self.now).into_iter().chain(self.without_worker()).collect(),
+            no_worker: self.no_worker(),
             sources: self.source_status(),
             workers: self.worker_status(),
-            workflows: self
-                .plan
-                .workflows
-                .iter()
-                .enumerate()
-                .map(|(at, plan)| self.workflow_status(at, plan))
-                .collect(),
+            workflows: self.workflow_statuses(false),
+            older: self.workflow_statuses(true),
         }
     }
 
@@ -241,6 +268,11 @@ impl Core {
             }
         }
         all
+    }
+
+    fn workflow_statuses(&self, older: bool) -> Vec<WorkflowStatus> {
+        let wanted = self.plan.workflows.iter().enumerate().filter(|(_, plan)| plan.older == older);
+        wanted.map(|(at, plan)| self.workflow_status(at, plan)).collect()
     }
 
     fn worker_status(&self) -> Vec<WorkerStatus> {
@@ -277,6 +309,30 @@ impl Core {
             ended: counts.ended,
             mean_run_ms: mean,
             ready: (0..plan.graph.steps.len()).map(ready).collect(),
+            steps: counts.steps.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_counted_by_step_and_in_all() {
+        let of_workflow = OfWorkflow { steps: vec![StepCounts::default(); 2], ..OfWorkflow::default() };
+        let mut counters = Counters { workflows: vec![of_workflow], ..Counters::default() };
+        for class in [Class::Retry, Class::RetryAfter, Class::Reject, Class::Fatal] {
+            counters.failed(0, 1, class);
+        }
+        counters.ended(0, 1, true);
+        counters.ended(0, 1, false);
+        counters.ended(0, 0, true);
+        let steps = &counters.workflows[0].steps;
+        assert_eq!(steps[0], StepCounts { done: 1, retried: 0, failed: 0 });
+        assert_eq!(steps[1], StepCounts { done: 1, retried: 2, failed: 2 });
+        assert_eq!((counters.steps, counters.retries, counters.rejects, counters.fatals), (3, 2, 1, 1));
+        counters.failed(0, 9, Class::Reject);
+        assert_eq!(counters.rejects, 2, "a step of another version is counted in all");
     }
 }

@@ -18,7 +18,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use hashbrown::{HashMap, HashSet};
 use honeyflow_event::{Event, EventId, Key, Name, Target};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_store::{Op, Signal, Wanted, write::Checkpointed};
+use honeyflow_store::{
+    Op, Signal, Wanted,
+    write::{Checkpoint, Checkpointed},
+};
 use honeyflow_workflow::{Role, State};
 
 use super::{
@@ -175,15 +178,16 @@ impl Core {
         if begun.peek().is_none() || matches!(state.begun(event, owed, &self.plan), Begun::Covers) {
             return false;
         }
-        let awaits = |run: &honeyflow_store::Settled, step: &Name| {
-            let workflow = self.plan.workflow(&run.workflow).map(|workflow| &self.plan.workflows[workflow].graph);
-            let step = workflow.and_then(|graph| graph.step(step).map(|step| &graph.steps[step as usize]));
+        let awaits = |run: &honeyflow_store::Settled, one: &Checkpoint| {
+            let pinned = self.plan.pinned(source, &run.workflow, one.version).ok();
+            let graph = pinned.map(|workflow| &self.plan.workflows[workflow].graph);
+            let step = graph.and_then(|graph| graph.step(&one.step).map(|step| &graph.steps[step as usize]));
             let name = step.filter(|step| step.role == Role::Wait).map(name_of);
             run.tenant == event.tenant && name.is_some_and(|name| targets.iter().any(|target| target.entity == name))
         };
-        let early = begun.flatten().any(|(run, all)| {
-            all.iter().any(|one| matches!(one.outcome, Checkpointed::Until(_)) && awaits(run, &one.step))
-        });
+        let early = begun
+            .flatten()
+            .any(|(run, all)| all.iter().any(|one| matches!(one.outcome, Checkpointed::Until(_)) && awaits(run, one)));
         if early {
             self.sources[source as usize].crowded = true;
             self.counters.overflowed += 1;
@@ -238,7 +242,7 @@ impl Core {
         self.judging.put(workflow, Question::Matches { waiting, event, row });
     }
 
-    pub(crate) fn begin_wait(&mut self, waiting: Waiting, attempt: u32, millis: u64, key: Option<Key>) {
+    pub(crate) fn begin_wait(&mut self, waiting: Waiting, attempt: u32, millis: u64, key: Option<&Key>) {
         let Some(run) = self.runs.get_mut(waiting.run) else { return };
         let source = run.source;
         let state = &self.sources[source as usize];
@@ -255,7 +259,7 @@ impl Core {
         let kept_ms = i64::try_from(SIGNAL_KEPT.as_millis()).unwrap_or(0);
         extra.wait = Some(Box::new(Wait {
             name: name.clone(),
-            key: key.clone(),
+            key: key.cloned(),
             deadline,
             since_ms: until_ms.saturating_sub(millis).saturating_sub(kept_ms),
             // The look that follows.
@@ -264,10 +268,10 @@ impl Core {
             unclear: None,
         }));
         let place = self.place_of(waiting.run, &name);
-        self.waits.add(place.clone(), key.as_ref(), waiting, deadline);
+        self.waits.add(place.clone(), key, waiting, deadline);
         // Their writes may come after our look: of other shards, and where the wait's beginning was written before.
         let meets = |event: &&Arc<Event>| event.tenant == place.1 && event.entity == place.2;
-        let of_key = |event: &&Arc<Event>| key.as_ref().is_none_or(|key| event.key == *key);
+        let of_key = |event: &&Arc<Event>| key.is_none_or(|key| event.key == *key);
         let unkept: Vec<_> = (self.waits.unkept.iter())
             .filter(|((of, _), _)| self.plan.sources[*of as usize].name == place.0)
             .flat_map(|(_, events)| events.iter().filter(meets).filter(of_key).cloned())

@@ -93,7 +93,7 @@ fn wf_23_one_of_several_is_enough_and_one_without_a_condition_takes_all() {
 #[test]
 fn wf_23_an_unmatched_event_is_parked_if_so_set() {
     let strict = paid("mail").set("unmatched", "park");
-    let mut table = Table::new(&[strict.clone()]);
+    let mut table = Table::new(std::slice::from_ref(&strict));
     arrive(&mut table, &[message(1, "a", r#"{"paid":false}"#)]);
     let ops = table.commit_all();
     let [Op::ParkRow { event: 1, failure }] = &ops[..] else { panic!("{ops:?}") };

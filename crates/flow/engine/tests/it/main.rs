@@ -13,4 +13,5 @@ mod runs;
 mod shards;
 mod share;
 mod table;
+mod version;
 mod wait;

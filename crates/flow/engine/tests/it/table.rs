@@ -105,6 +105,7 @@ pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
         let kind = |name: &str| KINDS.iter().position(|known| *known == name).expect("a known kind") as u16;
         Arc::new(WorkflowPlan {
             name: graph.name.clone(),
+            older: false,
             priority: None,
             exclusion: definition.exclusion,
             order: definition.order,
@@ -123,6 +124,7 @@ pub fn plan(workflows: &[Workflow], limits: Limits) -> Plan {
         payload_bytes_max: 1 << 20,
         entities: [("book".into(), entity)].into_iter().collect(),
         leads: vec![("book".into(), vec!["book".into()])],
+        versions: Vec::new(),
     };
     let named = KINDS.map(Into::into).to_vec();
     Plan { sources: vec![source], workflows, kinds: named.clone(), targets: named, limits }
@@ -134,7 +136,11 @@ impl Table {
     }
 
     pub fn with_limits(workflows: &[Workflow], limits: Limits) -> Table {
-        let plan = Arc::new(plan(workflows, limits));
+        Table::with_plan(plan(workflows, limits))
+    }
+
+    pub fn with_plan(plan: Plan) -> Table {
+        let plan = Arc::new(plan);
         let mut table = Table {
             core: Core::new(plan.clone(), 7),
             plan,
@@ -157,6 +163,12 @@ impl Table {
         };
         table.begin(Recovered::default());
         table
+    }
+
+    /// The same with another configuration.
+    pub fn next_owner_with(&mut self, plan: Plan, left: Recovered) {
+        self.plan = Arc::new(plan);
+        self.next_owner(left);
     }
 
     /// The node is gone with all it knew; another one takes over what it left in the store.

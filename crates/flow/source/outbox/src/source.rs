@@ -46,6 +46,7 @@ impl OutboxSource {
         Ok(Intake {
             taken: taken.collect::<Result<_, Failure>>()?,
             oversized: polled.oversized,
+            resumed: polled.resumed,
             looked_to: polled.looked_to,
             next_due_ms: polled.next_due_ms,
             store_ms: polled.store_ms,

@@ -49,6 +49,29 @@ fn emcee_definition_is_data() {
 }
 
 #[test]
+fn wf_20_equal_content_has_one_text() {
+    let text_of = |value: &Value| text(&read("book", value, &catalogue()).unwrap());
+    let plain = json!({ "on": [{ "source": "shop", "entity": "book" }], "step": {
+        "load": { "use": "sql.load" }, "index": { "use": "search.index", "needs": ["load"], "into": "books" } } });
+    let other_words = json!({ "step": {
+        "index": { "into": "books", "tries": 5, "needs": [{ "on": "success", "step": "load" }], "use": "search.index" },
+        "load": { "use": "sql.load", "optional": false } },
+        "exclusion": "key", "order": "latest", "on": [{ "entity": "book", "source": "shop" }] });
+    assert_eq!(text_of(&plain), text_of(&other_words));
+    for (path, other) in [
+        ("/on/0/entity", json!("author")),
+        ("/step/index/into", json!("other")),
+        ("/step/index/needs", json!([{ "step": "load", "on": "done" }])),
+    ] {
+        let mut changed = plain.clone();
+        *changed.pointer_mut(path).unwrap() = other;
+        assert_ne!(text_of(&plain), text_of(&changed), "{path}");
+    }
+    let whole = read("book", &everything(), &catalogue()).unwrap();
+    assert_eq!(read("book", &serde_json::from_str(&text(&whole)).unwrap(), &catalogue()).unwrap(), whole);
+}
+
+#[test]
 fn wf_2_the_builder_gives_what_toml_gives() {
     let built = Workflow::new("book")
         .on("shop", "book")

@@ -23,6 +23,29 @@ pub fn write(definition: &Definition) -> Value {
     keys.0.into()
 }
 
+/// All of a definition in one canonical text: definitions are equal if their texts are. This is what a version stands
+/// for. Events (`on`) are part of it, since steps read what they name; documents and edges of entities are not: they
+/// are read as they are configured now, whichever version reads them.
+pub fn text(definition: &Definition) -> String {
+    canonical(&write(definition)).to_string()
+}
+
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_unstable_by_key(|(name, _)| name.as_bytes());
+            sorted.into_iter().map(|(name, field)| (name.clone(), canonical(field))).collect::<Map<_, _>>().into()
+        }
+        Value::Array(items) => items.iter().map(canonical).collect::<Vec<_>>().into(),
+        Value::Number(number) if number.is_f64() => {
+            let canonical = number.as_f64().and_then(honeyflow_event::document::canonical_number);
+            canonical.unwrap_or_else(|| number.clone()).into()
+        }
+        other => other.clone(),
+    }
+}
+
 fn write_on(on: &On) -> Value {
     let mut keys = Keys(Map::new());
     keys.put("source", true, || (&*on.source).into());

@@ -1,6 +1,9 @@
 //! `honeyflow parked retry` and `drop`: by number, by filter, or all of them, which must be said.
 
-use honeyflow_store::{Admin, AdminReply, admin::ParkedFilter};
+use honeyflow_store::{
+    Admin, AdminReply,
+    admin::{Again, ParkedFilter},
+};
 
 use super::Filter;
 use crate::cli::{Context, Done, Fault, block_on, confirm, open, unexpected};
@@ -46,7 +49,7 @@ pub fn run(arguments: &Arguments, how: How, context: &Context) -> Result<Done, F
     for source in sources {
         let filter: ParkedFilter = arguments.filter.parked(arguments.id);
         let request = match how {
-            How::Retry => Admin::RetryParked(filter),
+            How::Retry => Admin::RetryParked { filter, again: Again::GoOn },
             How::Drop => Admin::DropParked(filter),
         };
         match block_on(async { open(&config, source).await?.admin(request).await })?? {

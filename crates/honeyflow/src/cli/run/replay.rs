@@ -1,15 +1,33 @@
-//! `honeyflow run replay`: a parked key becomes an event again, with all its tries; checkpoints that were kept are used.
+//! `honeyflow run replay`: a parked key becomes an event again, with all its tries. What was kept is used, by the version
+//! that it began with; without anything kept it begins by the newest.
 
-use honeyflow_store::{Admin, AdminReply, admin::ParkedFilter};
+use honeyflow_event::Name;
+use honeyflow_store::{
+    Admin, AdminReply,
+    admin::{Again, ParkedFilter, ParkedRow},
+};
+use serde_json::Value;
 
-use crate::cli::{Context, Done, Fault, block_on, open};
+use crate::{
+    cli::{Context, Done, Fault, block_on, no_such, open, unexpected, workflow::stored},
+    node::versions,
+    registry::Database,
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
     workflow: String,
     entity: String,
     key: String,
+    /// Run this step and all that need it again, whatever was kept of them
+    #[arg(long, value_name = "STEP", conflicts_with = "newest")]
+    from: Option<String>,
+    /// Begin anew by what is configured now; nothing that was kept is used
+    #[arg(long)]
+    newest: bool,
 }
+
+const ROWS_MAX: u32 = 10_000;
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
@@ -21,11 +39,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     };
     let mut replayed = 0;
     for source in &config.sources {
-        let retry = Admin::RetryParked(filter.clone());
-        let answer = block_on(async { open(&config, source).await?.admin(retry).await })??;
-        if let AdminReply::Count(count) = answer {
-            replayed += count;
-        }
+        let database = block_on(open(&config, source))??;
+        replayed += match &arguments.from {
+            Some(from) => from_step(&database, &arguments.workflow, from, &filter)?,
+            None if arguments.newest => retry(&database, filter.clone(), Again::Anew)?,
+            None => retry(&database, filter.clone(), Again::GoOn)?,
+        };
     }
     if replayed == 0 {
         context.output.note("nothing of this key is parked for this workflow; `honeyflow parked list` shows what is");
@@ -33,4 +52,84 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     }
     context.output.note(&format!("{replayed} replayed"));
     Ok(Done::Well)
+}
+
+fn retry(database: &Database, filter: ParkedFilter, again: Again) -> Result<u64, Fault> {
+    match block_on(database.admin(Admin::RetryParked { filter, again }))?? {
+        AdminReply::Count(count) => Ok(count),
+        other => Err(unexpected(&other).into()),
+    }
+}
+
+/// What needs what is said by the version of each.
+fn from_step(database: &Database, workflow: &str, from: &str, filter: &ParkedFilter) -> Result<u64, Fault> {
+    let parked = block_on(database.admin(Admin::Parked { filter: filter.clone(), after: 0, limit: ROWS_MAX }))??;
+    let AdminReply::Parked(rows) = parked else { return Err(unexpected(&parked).into()) };
+    let versions = block_on(versions::stored(database, workflow))??;
+    let again = rows.iter().map(|ParkedRow { id, version, .. }| {
+        // It was set aside before any run began.
+        if *version == 0 {
+            return Ok((*id, Vec::new()));
+        }
+        let content = &stored::find(workflow, *version, &versions)?.content;
+        let definition: Value = serde_json::from_str(content).unwrap_or_default();
+        let again = with_dependents(&definition, from).map_err(|steps| no_such("step", from, steps.into_iter()))?;
+        Ok((*id, again))
+    });
+    // All are looked at before the first is touched.
+    let again: Vec<(i64, Vec<Name>)> = again.collect::<Result<_, Fault>>()?;
+    let mut replayed = 0;
+    for (id, steps) in again {
+        let one = ParkedFilter { id: Some(id), ..filter.clone() };
+        replayed += retry(database, one, Again::Without(steps))?;
+    }
+    Ok(replayed)
+}
+
+/// The step and all that need it, directly or not; else the steps that there are.
+fn with_dependents<'d>(definition: &'d Value, from: &str) -> Result<Vec<Name>, Vec<&'d str>> {
+    let steps: Vec<(&str, &Value)> =
+        definition["step"].as_object().into_iter().flatten().map(|(name, step)| (name.as_str(), step)).collect();
+    if !steps.iter().any(|(name, _)| *name == from) {
+        return Err(steps.into_iter().map(|(name, _)| name).collect());
+    }
+    let needs = |step: &Value, other: &str| {
+        let names = step["needs"].as_array().into_iter().flatten();
+        names.filter_map(|need| need.as_str().or_else(|| need["step"].as_str())).any(|name| name == other)
+    };
+    let mut found = vec![from];
+    let mut at = 0;
+    while at < found.len() {
+        let next = found[at];
+        let new = |name: &&str| !found.contains(name);
+        let dependents: Vec<&str> =
+            steps.iter().filter(|(_, step)| needs(step, next)).map(|(name, _)| *name).filter(new).collect();
+        found.extend(dependents);
+        at += 1;
+    }
+    Ok(found.into_iter().map(Into::into).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn wf_74_what_depends_on_a_step_runs_again() {
+        let definition = json!({ "step": {
+            "load": {}, "call": { "needs": ["load"] }, "mail": { "needs": [{ "step": "call", "on": "done" }] },
+            "index": { "needs": ["load"] }, "end": { "needs": ["mail", "index"] },
+        }});
+        let again = |from: &str| {
+            let mut steps = with_dependents(&definition, from).unwrap();
+            steps.sort();
+            steps.join(" ")
+        };
+        assert_eq!(again("call"), "call end mail");
+        assert_eq!(again("end"), "end");
+        assert_eq!(again("load"), "call end index load mail");
+        assert_eq!(with_dependents(&definition, "none").unwrap_err().len(), 5);
+    }
 }

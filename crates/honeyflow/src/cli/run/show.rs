@@ -42,8 +42,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
 fn text(run: &Value) -> String {
     let field = |name: &str| escape::line(run[name].as_str().unwrap_or_default()).into_owned();
     let mut text = format!(
-        "{} of {} {}: open for {} ms with {} events, attempt {}, waits for: {}\n",
+        "{} version {} of {} {}: open for {} ms with {} events, attempt {}, waits for: {}\n",
         field("workflow"),
+        run["version"],
         field("entity"),
         field("key"),
         run["open_ms"],

@@ -3,6 +3,7 @@
 pub mod list;
 pub mod pause;
 pub mod show;
+pub mod stored;
 
 use super::{Context, Done, Fault};
 
@@ -10,7 +11,7 @@ use super::{Context, Done, Fault};
 pub enum Verb {
     /// Every workflow, with what begins it
     List(list::Arguments),
-    /// One workflow, its graph drawn as text
+    /// One workflow, its graph drawn as text; an earlier version; what has changed between two
     Show(show::Arguments),
     /// Begin no new runs of a workflow until it is resumed; its events stay where they are
     Pause(pause::PauseArguments),

@@ -1,20 +1,37 @@
-//! `honeyflow workflow show`: the definition, and its graph drawn as text: needs before what needs them.
+//! `honeyflow workflow show`: the definition, and its graph drawn as text: needs before what needs them; a version as it
+//! is stored; the difference of two.
 
 use honeyflow_workflow::{Edge, Graph, compile, definition::write};
+use serde_json::json;
 
+use super::stored::{self, Between};
 use crate::{
-    cli::{Context, Done, Fault, no_such},
+    cli::{Context, Done, Fault, block_on, no_such},
+    config::Config,
     escape, registry,
 };
 
 #[derive(clap::Args)]
+#[command(disable_version_flag = true)]
 pub struct Arguments {
     /// The workflow, as in [workflow.NAME]
     workflow: String,
+    /// The definition of this version, as TOML
+    #[arg(long, value_name = "N", conflicts_with = "diff")]
+    version: Option<u32>,
+    /// What has changed from one version to another; `3..` compares with the configuration
+    #[arg(long, value_name = "FROM..TO")]
+    diff: Option<Between>,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
+    if let Some(between) = arguments.diff {
+        return diff(&arguments.workflow, between, &config, context);
+    }
+    if let Some(version) = arguments.version {
+        return version_of(&arguments.workflow, version, &config, context);
+    }
     let names = || config.workflows.iter().map(|workflow| &*workflow.name);
     let workflow = config
         .workflows
@@ -29,12 +46,46 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let Ok(graph) = compile(workflow, 0, &registry::kinds()) else {
         return Err(Fault::usage("the workflow cannot be drawn", "honeyflow check"));
     };
-    context.output.print(&escape::lines(&draw(&graph)))?;
+    // the drawing is worth having without the database, too
+    let versions = block_on(stored::versions(&config, &workflow.name))?.unwrap_or_default();
+    let version = stored::version_of(workflow, &versions);
+    context.output.print(&escape::lines(&draw(&graph, version)))?;
     Ok(Done::Well)
 }
 
-fn draw(graph: &Graph) -> String {
-    let mut text = format!("{}  {:016x}\n", graph.name, graph.hash);
+fn version_of(workflow: &str, version: u32, config: &Config, context: &Context) -> Result<Done, Fault> {
+    let versions = block_on(stored::versions(config, workflow))??;
+    let found = stored::find(workflow, version, &versions)?;
+    if context.output.is_json() {
+        let definition: serde_json::Value = serde_json::from_str(&found.content).unwrap_or_default();
+        context.output.object(&json!({
+            "workflow": workflow, "version": version, "created_ms": found.created_ms, "definition": definition,
+        }))?;
+    } else {
+        context.output.print(&escape::lines(&stored::toml(workflow, &found.content)))?;
+    }
+    Ok(Done::Well)
+}
+
+fn diff(workflow: &str, between: Between, config: &Config, context: &Context) -> Result<Done, Fault> {
+    let versions = block_on(stored::versions(config, workflow))??;
+    let (from, to) = stored::both(workflow, between, config, &versions)?;
+    let text = stored::diff(workflow, &from, &to);
+    if context.output.is_json() {
+        context
+            .output
+            .object(&json!({ "workflow": workflow, "from": between.from, "to": between.to, "diff": text }))?;
+    } else if text.is_empty() {
+        context.output.note("they are equal");
+    } else {
+        context.output.print(&escape::lines(&text))?;
+    }
+    Ok(Done::Well)
+}
+
+fn draw(graph: &Graph, version: Option<u32>) -> String {
+    let version = version.map_or_else(|| "not yet at work".to_owned(), |version| format!("version {version}"));
+    let mut text = format!("{}  {version}  {:016x}\n", graph.name, graph.hash);
     for on in &graph.on {
         text.push_str(&format!("  ◇ {}.{}\n", on.source, on.entity));
     }

@@ -98,11 +98,13 @@ create table honeyflow_dedupe (
 ) without rowid;
 create index honeyflow_dedupe_until on honeyflow_dedupe (until_ms);
 
+-- used_at: when a node last worked by it, or something was last seen to name it.
 create table honeyflow_definition (
   workflow   text not null,
   version    integer not null,
   definition text not null,
   created_at integer not null,
+  used_at    integer not null,
   primary key (workflow, version)
 ) without rowid;
 

@@ -75,7 +75,9 @@ fn start(graph: &Graph, layout: &Layout) -> Markup {
 fn drawn(at: usize, step: StepId, graph: &Graph, layout: &Layout, view: &View) -> Markup {
     let (x, y) = layout.steps[usize::from(step)];
     let (id, step) = (format!("step-{at}-{step}"), &graph[step]);
-    let ready = format!("{id}-ready");
+    let part = |name: &str| format!("{id}-{name}");
+    let (ready, rate, retried, failed) = (part("ready"), part("rate"), part("retried"), part("failed"));
+    let right = x + graph::STEP_WIDTH - 12.0;
     html! {
         g #(id) .step .(role_class(step.role)) data-state=(view.state(&id)) {
             title { (step.name) " (" (step.kind) ")" }
@@ -84,6 +86,9 @@ fn drawn(at: usize, step: StepId, graph: &Graph, layout: &Layout, view: &View) -
             text .name x=(x + 24.0) y=(y + 25.0) { (short(&step.name, NAME_MAX)) }
             text .kind x=(x + 24.0) y=(y + 41.0) { (short(&step.kind, KIND_MAX)) }
             text .ready #(ready) x=(x + 24.0) y=(y + 57.0) { (view.text(&ready)) }
+            text .rate #(rate) x=(right) y=(y + 57.0) text-anchor="end" { (view.text(&rate)) }
+            g { title { "tried again, its target was in trouble" } text .retried #(retried) x=(x + 24.0) y=(y + 73.0) { (view.text(&retried)) } }
+            g { title { "failed because of the item" } text .failed #(failed) x=(right) y=(y + 73.0) text-anchor="end" { (view.text(&failed)) } }
         }
     }
 }

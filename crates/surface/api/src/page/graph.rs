@@ -13,7 +13,7 @@ pub(crate) const STEPS_DRAWN_MAX: usize = 80;
 const EDGES_DRAWN_MAX: usize = 240;
 
 pub(crate) const STEP_WIDTH: f64 = 148.0;
-pub(crate) const STEP_HEIGHT: f64 = 68.0;
+pub(crate) const STEP_HEIGHT: f64 = 84.0;
 pub(crate) const START_WIDTH: f64 = 116.0;
 pub(crate) const START_HEIGHT: f64 = 40.0;
 const PASS_HEIGHT: f64 = 12.0;

@@ -7,7 +7,7 @@ use std::{
 
 use honeyflow_engine::core::{
     gate::Closed,
-    status::{SourceStatus, Status, WorkflowStatus},
+    status::{SourceStatus, Status, StepCounts, WorkflowStatus},
 };
 use honeyflow_event::Stamp;
 use honeyflow_runtime::Failure;
@@ -99,6 +99,7 @@ fn page(text: &str) -> (String, String) {
             ended: 1,
             mean_run_ms: 1.0,
             ready: vec![1, 2, 3],
+            steps: vec![StepCounts { done: 1, retried: 2, failed: 3 }],
         }],
         ..Status::default()
     };

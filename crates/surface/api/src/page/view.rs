@@ -146,7 +146,15 @@ impl View {
     }
 
     fn workflows(&mut self, node: &Node, seen: &Seen) {
-        let idle = |name| WorkflowStatus { name, version: 0, open: 0, ended: 0, mean_run_ms: 0.0, ready: Vec::new() };
+        let idle = |name| WorkflowStatus {
+            name,
+            version: 0,
+            open: 0,
+            ended: 0,
+            mean_run_ms: 0.0,
+            ready: Vec::new(),
+            steps: Vec::new(),
+        };
         for (at, graph) in node.workflows.iter().enumerate() {
             let found = seen.status.workflows.iter().find(|workflow| workflow.name == graph.name);
             let status = found.cloned().unwrap_or_else(|| idle(graph.name.clone()));
@@ -161,6 +169,13 @@ impl View {
                 let ready = status.ready.get(step).copied().unwrap_or(0);
                 self.say(format!("step-{at}-{step}-ready"), format!("{} ready", count(ready as u64)));
                 self.mark(format!("step-{at}-{step}"), if ready > 0 { "busy" } else { "idle" });
+                let per_second = seen.rates.steps_of.get(at).and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
+                self.say(format!("step-{at}-{step}-rate"), format!("{}/s", rate(per_second)));
+                let counts = status.steps.get(step).copied().unwrap_or_default();
+                let some =
+                    |sign: &str, number| if number == 0 { String::new() } else { format!("{sign} {}", count(number)) };
+                self.say(format!("step-{at}-{step}-retried"), some("↻", counts.retried));
+                self.say(format!("step-{at}-{step}-failed"), some("✕", counts.failed));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::{BoxFuture, ready};
 use honeyflow_api::{Limits, Node, SinkView, serve};
-use honeyflow_engine::core::status::{SourceStatus, Status, WorkflowStatus};
+use honeyflow_engine::core::status::{SourceStatus, Status, StepCounts, WorkflowStatus};
 use honeyflow_event::{EventId, Stamp};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::{MemorySink, Write};
@@ -130,6 +130,7 @@ fn working() -> Status {
             ended: 9,
             mean_run_ms: 4.5,
             ready: vec![1, 0],
+            steps: vec![StepCounts { done: 9, retried: 2, failed: 0 }, StepCounts { done: 8, retried: 0, failed: 1 }],
         }],
         ..Status::default()
     }

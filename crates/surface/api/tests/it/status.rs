@@ -69,6 +69,7 @@ async fn ob_82_status_shows_engine_lag_and_sinks() {
     assert_eq!(status["node"]["ready"], true);
     assert_eq!(status["engine"]["events"], 12);
     assert_eq!(status["engine"]["workflows"][0]["ended"], 9);
+    assert_eq!(status["engine"]["workflows"][0]["steps"][1], json!({ "done": 8, "retried": 0, "failed": 1 }));
     assert_eq!(status["lag"]["shop"]["oldest_ms"], 1500);
     assert_eq!(status["sinks"], json!([{ "name": "books", "entity": "book", "documents": 1 }]));
 }
@@ -90,6 +91,9 @@ async fn ob_83_metrics_count_what_the_status_counts() {
         "honeyflow_store_up{source=\"shop\"} 1",
         "honeyflow_epoch{source=\"shop\"} 7",
         "honeyflow_workflow_runs_total{workflow=\"book\"} 9",
+        "honeyflow_step_done_total{workflow=\"book\",step=\"load\"} 8",
+        "honeyflow_step_retried_total{workflow=\"book\",step=\"index\"} 2",
+        "honeyflow_step_failed_total{workflow=\"book\",step=\"load\"} 1",
         "honeyflow_step_ready{workflow=\"book\",step=\"index\"} 1",
         "honeyflow_sink_documents{sink=\"books\"} 0",
         "# EOF",
@@ -163,4 +167,15 @@ async fn the_page_is_whole_without_its_script() {
     }
     assert!(page.contains("book: the statement no longer fits the table"));
     assert!(page.contains(">1 ready<") && page.contains("sql.load"));
+}
+
+/// What went wrong stands with its step; what went well takes no room.
+#[tokio::test]
+async fn the_page_counts_what_became_of_each_step() {
+    let server = start().await;
+    let page = server.get("/").await.body;
+    let text = |id: &str| page.split(&format!("id=\"{id}\"")).nth(1).unwrap().split(['>', '<']).nth(1).unwrap();
+    assert_eq!((text("step-0-0-retried"), text("step-0-0-failed")), ("↻ 2", ""));
+    assert_eq!((text("step-0-1-retried"), text("step-0-1-failed")), ("", "✕ 1"));
+    assert_eq!(text("step-0-0-rate"), "0/s");
 }

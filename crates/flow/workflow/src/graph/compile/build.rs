@@ -5,6 +5,7 @@ use std::{ops::Range, sync::Arc};
 use super::{Compiler, Parts};
 use crate::catalogue::Kind;
 use crate::definition::{Definition, Edge, StepDefinition};
+use crate::expression::Expression;
 use crate::graph::{CompiledOn, Graph, Masks, Sees, Step, StepId, reads::Ancestors};
 
 impl Compiler<'_> {
@@ -46,11 +47,11 @@ impl Compiler<'_> {
         let own = || parts.settings.iter().map(|(_, expression)| expression);
         let reads = |name: &str| own().any(|expression| expression.variables().any(|variable| variable == name));
         let mut steps: Vec<StepId> = own()
-            .flat_map(|expression| expression.reads())
+            .flat_map(Expression::reads)
             .filter_map(|name| self.by_name.get(&**name))
             .map(|step| id(*step))
             .collect();
-        if own().any(crate::expression::Expression::reads_all) {
+        if own().any(Expression::reads_all) {
             let plain: Vec<Vec<usize>> =
                 self.needs.iter().map(|needs| needs.iter().map(|(need, _)| *need).collect()).collect();
             steps.extend(Ancestors::new(&plain, order).of(step).map(id));

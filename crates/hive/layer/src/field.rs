@@ -1,0 +1,85 @@
+//! The fields of an answer: `RateLimit-Policy` and `RateLimit` as structured fields, `Retry-After` in whole seconds, and
+//! if wished the older three.
+
+use std::time::Duration;
+
+use honeyflow_hive::limit::{Limit, Terms};
+use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
+const OLD_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const OLD_LEFT: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const OLD_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Rounded up: who comes back then is not too early.
+pub(crate) fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// A quoted name, as structured fields allow it: what they do not allow becomes `_`.
+fn quoted(name: &str) -> String {
+    let plain = |byte: char| if byte.is_ascii_graphic() && byte != '"' && byte != '\\' { byte } else { '_' };
+    format!("\"{}\"", name.chars().map(plain).collect::<String>())
+}
+
+/// Quota and window in whole seconds: of a rate faster than that, what comes in one second.
+fn policy(name: &str, terms: &Terms) -> String {
+    let (quota, window) = match terms.rate.period_ms {
+        period_ms if period_ms >= 1000 && period_ms % 1000 == 0 => (terms.rate.permits, period_ms / 1000),
+        _ => ((terms.rate.as_per_second().floor() as u64).max(1), 1),
+    };
+    format!("{};q={quota};w={window}", quoted(name))
+}
+
+/// What an answer says about the limit. `retry` is there if the request was refused.
+pub(crate) fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Duration>, old: bool) {
+    let terms = limit.terms();
+    let peek = limit.key(key).peek();
+    // Refused means that nothing is left, whatever a smaller request might get.
+    let (left, reset) = match retry {
+        Some(retry) => (0, seconds(retry).max(1)),
+        None => (peek.left, seconds(peek.retry_after).max(1)),
+    };
+    let mut set = |name: HeaderName, value: String| {
+        // Digits and a cleaned name: always a valid value.
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    };
+    set(POLICY, policy(limit.name(), &terms));
+    set(STATE, format!("{};r={left};t={reset}", quoted(limit.name())));
+    if let Some(retry) = retry {
+        set(RETRY_AFTER, seconds(retry).max(1).to_string());
+    }
+    if old {
+        set(OLD_LIMIT, terms.burst.to_string());
+        set(OLD_LEFT, left.to_string());
+        set(OLD_RESET, reset.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use honeyflow_hive::limit::Definition;
+
+    use super::*;
+
+    /// HV-73
+    #[test]
+    fn hv_73_waits_are_rounded_up() {
+        assert_eq!(seconds(Duration::ZERO), 0);
+        assert_eq!(seconds(Duration::from_nanos(1)), 1);
+        assert_eq!(seconds(Duration::from_millis(1000)), 1);
+        assert_eq!(seconds(Duration::from_millis(1001)), 2);
+    }
+
+    #[test]
+    fn hv_73_policies_are_structured_fields() {
+        let terms = |quota: &str| Terms::of(&Definition::parse("x", quota).unwrap()).unwrap();
+        assert_eq!(policy("search", &terms("1000/s")), "\"search\";q=1000;w=1");
+        assert_eq!(policy("mail", &terms("3/h")), "\"mail\";q=3;w=3600");
+        assert_eq!(policy("tick", &terms("1/100ms")), "\"tick\";q=10;w=1");
+        assert_eq!(policy("a\"b\\c\u{e9}", &terms("1/s")), "\"a_b_c_\";q=1;w=1");
+    }
+}

@@ -1,0 +1,209 @@
+//! A limit in front of a service: admitted requests pass and learn what is left, others get 429 or RESOURCE_EXHAUSTED.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use honeyflow_hive::limit::{Limit, Reason};
+use http::{HeaderValue, Request, Response, StatusCode, request::Parts};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{field, grpc};
+
+/// What a closure sees of a request: everything but its body.
+type Head = Parts;
+type KeyOf = dyn Fn(&Request<()>) -> Option<String> + Send + Sync;
+type CostOf = dyn Fn(&Request<()>) -> u64 + Send + Sync;
+
+/// One limit for everything below it.
+#[derive(Clone)]
+pub struct LimitLayer {
+    rule: Arc<Rule>,
+}
+
+#[derive(Clone)]
+struct Rule {
+    limit: Limit,
+    key: Option<Arc<KeyOf>>,
+    cost: Option<Arc<CostOf>>,
+    shadow: bool,
+    old_fields: bool,
+}
+
+impl LimitLayer {
+    /// Every request costs one, and all share one key.
+    pub fn new(limit: Limit) -> LimitLayer {
+        LimitLayer { rule: Arc::new(Rule { limit, key: None, cost: None, shadow: false, old_fields: false }) }
+    }
+
+    /// By what to count: a client, an address. Requests without a key share the limit's own.
+    #[must_use]
+    pub fn key(mut self, key: impl Fn(&Request<()>) -> Option<String> + Send + Sync + 'static) -> LimitLayer {
+        Arc::make_mut(&mut self.rule).key = Some(Arc::new(key));
+        self
+    }
+
+    /// What a request costs; nothing, if it is 0.
+    #[must_use]
+    pub fn cost(mut self, cost: impl Fn(&Request<()>) -> u64 + Send + Sync + 'static) -> LimitLayer {
+        Arc::make_mut(&mut self.rule).cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Counts, and refuses nobody: to see what a limit would do.
+    #[must_use]
+    pub fn shadow(mut self, shadow: bool) -> LimitLayer {
+        Arc::make_mut(&mut self.rule).shadow = shadow;
+        self
+    }
+
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, too.
+    #[must_use]
+    pub fn old_fields(mut self, old_fields: bool) -> LimitLayer {
+        Arc::make_mut(&mut self.rule).old_fields = old_fields;
+        self
+    }
+}
+
+impl<S> Layer<S> for LimitLayer {
+    type Service = Limited<S>;
+
+    fn layer(&self, below: S) -> Limited<S> {
+        Limited { below, rule: self.rule.clone() }
+    }
+}
+
+#[derive(Clone)]
+pub struct Limited<S> {
+    below: S,
+    rule: Arc<Rule>,
+}
+
+type Asked = Pin<Box<dyn Future<Output = Result<(), (Duration, Reason)>> + Send>>;
+
+pin_project! {
+    /// Asks if it must, then calls what is below.
+    pub struct LimitedFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        rule: Arc<Rule>,
+        key: String,
+        is_grpc: bool,
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+pin_project! {
+    #[project = StateNow]
+    enum State<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        Asking { asked: Asked, below: S, request: Option<Request<B>> },
+        Passed { #[pin] answer: S::Future },
+        Refused { retry: Duration },
+    }
+}
+
+impl<S, B, Body> Service<Request<B>> for Limited<S>
+where
+    S: Service<Request<B>, Response = Response<Body>> + Clone,
+    Body: Default,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = LimitedFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.below.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let rule = self.rule.clone();
+        let is_grpc = grpc::is_grpc(request.headers());
+        // Closures see the head alone, whatever the body's type.
+        let (head, body) = request.into_parts();
+        let (head, key, cost) = rule.judge(head);
+        let request = Request::from_parts(head, body);
+        let state = if rule.limit.key(&key).take_local(cost).is_some() {
+            State::Passed { answer: self.below.call(request) }
+        } else {
+            let (limit, asked_key) = (rule.limit.clone(), key.clone());
+            let asked: Asked = Box::pin(async move {
+                let verdict = limit.key(&asked_key).try_take(cost).await;
+                verdict.map(drop).map_err(|denied| (denied.retry_after, denied.reason))
+            });
+            // The one that was made ready is used; the clone waits for the next request.
+            let clone = self.below.clone();
+            let below = std::mem::replace(&mut self.below, clone);
+            State::Asking { asked, below, request: Some(request) }
+        };
+        LimitedFuture { rule, key, is_grpc, state }
+    }
+}
+
+impl Rule {
+    fn judge(&self, head: Head) -> (Head, String, u64) {
+        if self.key.is_none() && self.cost.is_none() {
+            return (head, String::new(), 1);
+        }
+        let bare = Request::from_parts(head, ());
+        let key = self.key.as_ref().and_then(|key| key(&bare)).unwrap_or_default();
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(&bare));
+        (bare.into_parts().0, key, cost)
+    }
+}
+
+impl<S, B, Body> Future for LimitedFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+    Body: Default,
+{
+    type Output = Result<Response<Body>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateNow::Asking { asked, below, request } => {
+                    let verdict = ready!(asked.as_mut().poll(context));
+                    match (verdict, request.take()) {
+                        (Err((retry, _)), _) if !this.rule.shadow => State::Refused { retry },
+                        (_, Some(request)) => State::Passed { answer: below.call(request) },
+                        (_, None) => unreachable!("a future is not polled again after it has passed its request on"),
+                    }
+                }
+                StateNow::Passed { answer } => {
+                    let mut response = ready!(answer.poll(context))?;
+                    if !this.rule.shadow && !*this.is_grpc {
+                        let headers = response.headers_mut();
+                        field::write(headers, &this.rule.limit, this.key, None, this.rule.old_fields);
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+                StateNow::Refused { retry } => {
+                    let retry = *retry;
+                    let mut response = Response::new(Body::default());
+                    if *this.is_grpc {
+                        grpc::refuse(response.headers_mut(), retry);
+                    } else {
+                        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+                        let headers = response.headers_mut();
+                        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+                        field::write(headers, &this.rule.limit, this.key, Some(retry), this.rule.old_fields);
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}

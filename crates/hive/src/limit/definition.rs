@@ -1,0 +1,268 @@
+//! A limit as defined, and what follows from it: burst, life of a batch, and who decides.
+
+use honeyflow_event::Name;
+use honeyflow_runtime::Failure;
+
+use super::rate::{Calendar, MICRO, PERMITS_MAX, Quota, Rate};
+use crate::contract::limit::Rule;
+
+pub const MILLISECOND: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// Without a burst of its own a limit lets this much of its rate come at once.
+const BURST_MS: u64 = 200;
+/// From this period on the whole count may come at once.
+const LONG_PERIOD_MS: u64 = 60_000;
+/// Below these a batch would be too small, or dead before it is used: the store decides each time.
+const BURST_MIN: u64 = 4;
+const LIFE_MIN_NS: u64 = 20 * MILLISECOND;
+pub const KEYS_MAX: usize = 100_000;
+
+/// What happens to a limit while its store does not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnOutage {
+    /// This node's share of the rate.
+    #[default]
+    Safe,
+    Closed,
+    Open,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    Quota(Quota),
+    /// So many at once, cluster-wide.
+    Slots {
+        max: u64,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Definition {
+    pub name: Name,
+    pub what: What,
+    pub on_outage: OnOutage,
+    /// One store operation per decision, even where batches would do.
+    pub exact: bool,
+    pub keys_max: usize,
+    pub version: u64,
+}
+
+impl Definition {
+    /// # Errors
+    /// `bad-limit`: the quota does not parse.
+    pub fn parse(name: &str, quota: &str) -> Result<Definition, Failure> {
+        Ok(Definition::new(name, What::Quota(quota.parse()?)))
+    }
+
+    pub fn slots(name: &str, max: u64) -> Definition {
+        Definition::new(name, What::Slots { max })
+    }
+
+    pub fn new(name: &str, what: What) -> Definition {
+        Definition {
+            name: name.into(),
+            what,
+            on_outage: OnOutage::default(),
+            exact: false,
+            keys_max: KEYS_MAX,
+            version: 1,
+        }
+    }
+
+    #[must_use]
+    pub fn on_outage(self, on_outage: OnOutage) -> Definition {
+        Definition { on_outage, ..self }
+    }
+
+    #[must_use]
+    pub fn keys_max(self, keys_max: usize) -> Definition {
+        Definition { keys_max, ..self }
+    }
+}
+
+/// Who decides on a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decider {
+    /// Batches drawn from the store's bucket, each dead after `life_ns`.
+    Pool { life_ns: u64 },
+    /// The store, each time.
+    Exact,
+    /// The store, each time, with an instant at which everything is there again.
+    Calendar(Calendar),
+    /// Slots held by this node.
+    Slots,
+}
+
+impl Decider {
+    pub fn name(self) -> &'static str {
+        match self {
+            Decider::Pool { .. } => "pool",
+            Decider::Exact => "exact",
+            Decider::Calendar(_) => "calendar",
+            Decider::Slots => "slots",
+        }
+    }
+}
+
+/// What is in force. Plain numbers, computed once per version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    pub version: u64,
+    pub rate: Rate,
+    pub burst: u64,
+    pub decider: Decider,
+    pub on_outage: OnOutage,
+}
+
+impl Terms {
+    /// # Errors
+    /// `bad-limit`: numbers that no ledger can hold.
+    pub fn of(definition: &Definition) -> Result<Terms, Failure> {
+        let bad = |why: String| Failure::reject("bad-limit", format!("limit {}: {why}", definition.name));
+        let Definition { version, on_outage, .. } = *definition;
+        let (rate, burst) = match definition.what {
+            What::Slots { max } => {
+                if max == 0 || max > PERMITS_MAX {
+                    return Err(bad(format!("{max} slots: there must be between 1 and {PERMITS_MAX}")));
+                }
+                // Slots come back when they are given back; the rate is never used.
+                let rate = Rate::per_second(1);
+                return Ok(Terms { version, rate, burst: max, decider: Decider::Slots, on_outage });
+            }
+            What::Quota(Quota::Calendar { permits, every }) => {
+                let rate = Rate { permits, period_ms: super::calendar::longest_ms(every) };
+                return Ok(Terms { version, rate, burst: permits, decider: Decider::Calendar(every), on_outage });
+            }
+            What::Quota(Quota::Rate { rate, burst }) => (rate, burst),
+        };
+        if rate.permits == 0 || rate.period_ms == 0 || burst == Some(0) {
+            return Err(bad("neither count nor period nor burst may be 0".to_owned()));
+        }
+        let burst = burst.unwrap_or_else(|| default_burst(rate));
+        if burst > PERMITS_MAX || rate.permits > PERMITS_MAX {
+            return Err(bad(format!("count and burst must not be above {PERMITS_MAX}")));
+        }
+        // Half of the burst waits in the store, the other half is what batches may still hold: B / 2L.
+        let life_ns = rate.ns_for(burst) / 2;
+        let batches = burst >= BURST_MIN && life_ns >= LIFE_MIN_NS && !definition.exact;
+        let decider = if batches { Decider::Pool { life_ns } } else { Decider::Exact };
+        Ok(Terms { version, rate, burst, decider, on_outage })
+    }
+
+    /// As the store keeps it.
+    pub fn rule(&self) -> Rule {
+        match self.decider {
+            Decider::Pool { .. } | Decider::Exact => Rule::rate(self.rate.permits, self.rate.period_ms, self.burst),
+            Decider::Calendar(_) | Decider::Slots => Rule::count(self.burst),
+        }
+    }
+
+    /// The same limit under a rule that came from the store.
+    #[must_use]
+    pub fn under(&self, rule: Rule, version: u64) -> Terms {
+        let burst = rule.burst_u / MICRO;
+        let (rate, decider) = match self.decider {
+            Decider::Calendar(every) => (Rate { permits: burst.max(1), ..self.rate }, Decider::Calendar(every)),
+            Decider::Slots => (self.rate, Decider::Slots),
+            decider => {
+                let rate = self.rate_of(rule);
+                let life_ns = rate.ns_for(burst) / 2;
+                (rate, if decider == Decider::Exact { decider } else { Decider::Pool { life_ns } })
+            }
+        };
+        Terms { version, rate, burst, decider, ..*self }
+    }
+
+    /// In the period that people wrote, if it comes out even; else in the lowest terms that the store has.
+    fn rate_of(&self, rule: Rule) -> Rate {
+        let (rate_u, period_ms) = (u128::from(rule.rate_u.max(1)), u128::from(rule.period_ms.max(1)));
+        let micro = rate_u * u128::from(self.rate.period_ms);
+        let whole = micro % (period_ms * u128::from(MICRO)) == 0;
+        let permits = u64::try_from(micro / period_ms / u128::from(MICRO)).unwrap_or(0);
+        if whole && permits > 0 {
+            return Rate { permits, ..self.rate };
+        }
+        Rate { permits: rule.rate_u.max(1), period_ms: rule.period_ms.max(1).saturating_mul(MICRO) }
+    }
+
+    /// The most that one request may ask for: more would never come.
+    pub fn cost_max(&self) -> u64 {
+        match self.decider {
+            Decider::Pool { .. } => self.burst / 2,
+            Decider::Exact | Decider::Calendar(_) | Decider::Slots => self.burst,
+        }
+    }
+
+    /// What `check` says about a limit that decides exactly without having been told to.
+    pub fn remark(&self, definition: &Definition) -> Option<String> {
+        let chosen = self.decider == Decider::Exact && !definition.exact;
+        chosen.then(|| {
+            format!(
+                "limit {} asks the store for every decision: a burst of {} at this rate is too small for batches",
+                definition.name, self.burst
+            )
+        })
+    }
+}
+
+fn default_burst(rate: Rate) -> u64 {
+    if rate.period_ms >= LONG_PERIOD_MS {
+        return rate.permits;
+    }
+    (rate.micro_in(BURST_MS) / MICRO).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(quota: &str) -> Terms {
+        Terms::of(&Definition::parse("api", quota).unwrap()).unwrap()
+    }
+
+    /// HV-60
+    #[test]
+    fn hv_60_the_default_burst_is_a_fifth_of_a_second_or_the_count_of_a_long_period() {
+        assert_eq!(terms("1000/s").burst, 200);
+        assert_eq!(terms("3/s").burst, 1);
+        assert_eq!(terms("1000/min").burst, 1000);
+        assert_eq!(terms("1000/min burst 50").burst, 50);
+        assert_eq!(terms("100/10s").burst, 2);
+    }
+
+    /// HV-65
+    #[test]
+    fn hv_65_small_limits_are_exact_by_themselves_and_say_so() {
+        assert_eq!(terms("1000/s").decider, Decider::Pool { life_ns: 100 * MILLISECOND });
+        for small in ["3/h", "15/s", "1000/s burst 39"] {
+            assert_eq!(terms(small).decider, Decider::Exact, "{small}");
+            let definition = Definition::parse("api", small).unwrap();
+            assert!(terms(small).remark(&definition).unwrap().contains("every decision"), "{small}");
+        }
+        assert_eq!(terms("1000/s burst 40").decider, Decider::Pool { life_ns: 20 * MILLISECOND });
+        assert_eq!(terms("10000/month").decider, Decider::Calendar(Calendar::Month));
+        assert_eq!(terms("20/s").remark(&Definition::parse("api", "20/s").unwrap()), None);
+    }
+
+    /// HV-71: what comes back from the store means what was written.
+    #[test]
+    fn hv_71_a_rule_of_the_store_is_read_as_it_was_written() {
+        for quota in ["1000/s", "3/h", "7/week", "1000/min burst 50", "100/10s burst 40"] {
+            let terms = terms(quota);
+            assert_eq!(terms.under(terms.rule(), terms.version), terms, "{quota}");
+        }
+        let halved = terms("1000/s").under(terms("500/s").rule(), 2);
+        assert_eq!(halved, Terms { version: 2, ..terms("500/s") });
+        let odd = terms("1000/s").under(terms("1000/min").rule(), 2);
+        assert!((odd.rate.as_per_second() - 1000.0 / 60.0).abs() < 1e-9, "{odd:?}");
+        assert_eq!(odd.decider, Decider::Pool { life_ns: 30 * SECOND });
+    }
+
+    #[test]
+    fn numbers_that_no_ledger_holds_are_refused() {
+        assert!(Terms::of(&Definition::slots("workers", 0)).is_err());
+        let rate = Rate { permits: 0, period_ms: 1 };
+        assert!(Terms::of(&Definition::new("x", What::Quota(Quota::Rate { rate, burst: None }))).is_err());
+    }
+}

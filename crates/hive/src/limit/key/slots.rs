@@ -1,0 +1,116 @@
+//! So many at once: this node holds slots in the store and lends them out. One operation says how many it holds, as an
+//! absolute number, so that repeating one whose answer was lost does no harm.
+
+use super::{Effect, Flying, Key, Origin, Reason, Setting};
+use crate::limit::definition::SECOND;
+
+/// Slots that nobody used for so long go back.
+const IDLE_NS: u64 = SECOND;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Slots {
+    held: u64,
+    used: u64,
+    /// The fewest that were free since `idle_since_ns`.
+    free_low: u64,
+    give_back_at_ns: Option<u64>,
+}
+
+impl Slots {
+    pub(super) fn wake_at_ns(&self) -> Option<u64> {
+        self.give_back_at_ns
+    }
+
+    pub(super) fn is_none_held(&self) -> bool {
+        self.held == 0 && self.used == 0
+    }
+
+    fn free(&self) -> u64 {
+        self.held.saturating_sub(self.used)
+    }
+}
+
+impl<W> Key<W> {
+    pub(super) fn serve_slots(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+        while let Some(head) = self.queue.head() {
+            if head.cost > self.slots.free() {
+                break;
+            }
+            self.slots.used += head.cost;
+            self.grant_head(Origin::Slots, now_ns, effects);
+        }
+        self.slots.free_low = self.slots.free_low.min(self.slots.free());
+    }
+
+    pub(super) fn attend_slots(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+        self.serve_slots(now_ns, effects);
+        self.draw_at_ns = u64::MAX;
+        let waiting = self.queue.cost();
+        if self.flying.is_some() {
+            return;
+        }
+        if waiting > 0 {
+            if now_ns < self.paced_until_ns {
+                let retry_ns = self.retry_ns(now_ns);
+                self.refuse_doors(retry_ns, Reason::Exhausted, effects);
+                self.draw_at_ns = self.paced_until_ns;
+                return;
+            }
+            let slots = self.slots.used.saturating_add(waiting).min(setting.terms.burst);
+            self.flying = Some(Flying { started_ns: now_ns, want: slots });
+            effects.push(Effect::Hold { slots });
+            return;
+        }
+        match self.slots.give_back_at_ns {
+            _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
+            Some(at) if now_ns >= at => {
+                let idle = self.slots.free_low;
+                self.slots.free_low = self.slots.free() - idle;
+                self.slots.give_back_at_ns = (self.slots.free() > idle).then_some(now_ns + IDLE_NS);
+                if idle > 0 {
+                    // Not ours any more as soon as we say so: the answer may be lost.
+                    self.slots.held -= idle;
+                    let slots = self.slots.held;
+                    self.flying = Some(Flying { started_ns: now_ns, want: slots });
+                    effects.push(Effect::Hold { slots });
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.slots.free_low = self.slots.free();
+                self.slots.give_back_at_ns = Some(now_ns + IDLE_NS);
+            }
+        }
+    }
+
+    /// The store says how many slots this node holds, or does not answer.
+    pub fn holds(
+        &mut self,
+        started_ns: u64,
+        answer: Option<u64>,
+        now_ns: u64,
+        setting: &Setting,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
+        match answer {
+            Some(held) => {
+                self.slots.held = held.max(self.slots.used);
+                if held < flying.want {
+                    self.paced_until_ns = started_ns + setting.batch_ns;
+                }
+            }
+            None => self.paced_until_ns = started_ns + setting.batch_ns,
+        }
+        self.attend_slots(now_ns, setting, effects);
+    }
+
+    /// A guard was dropped.
+    pub fn slot_freed(&mut self, slots: u64, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+        self.slots.used = self.slots.used.saturating_sub(slots);
+        match setting.footing {
+            super::Footing::Store => self.attend_slots(now_ns, setting, effects),
+            _ => self.serve_slots(now_ns, effects),
+        }
+    }
+}

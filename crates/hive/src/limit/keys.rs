@@ -1,0 +1,204 @@
+//! All keys of one limit on this node, found by hash, in shards. Never more than so many: only keys about which there is
+//! nothing to remember make room, and while there are none, new ones share one entry.
+
+use std::{
+    hash::{BuildHasherDefault, Hasher},
+    sync::{
+        Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use super::{gcra::FullAt, handle::Token, key::Key, stock::Stock};
+
+/// Where keys go for which there is no room. Its ledger row is one of its own.
+pub const OVERFLOW: u128 = u128::MAX;
+
+const SHARDS: usize = 128;
+
+/// Of the whole limit, for those that have no keys.
+pub const WHOLE: u128 = 0;
+
+pub fn hash(key: &str) -> u128 {
+    if key.is_empty() { WHOLE } else { xxhash_rust::xxh3::xxh3_128(key.as_bytes()) }
+}
+
+/// What is known of a key here.
+#[derive(Default)]
+pub struct Entry {
+    pub stock: Stock,
+    pub full_at: FullAt,
+    slow: Mutex<Option<Box<Key<Token>>>>,
+    /// Somebody has asked for attention already.
+    pub attended: AtomicBool,
+}
+
+impl Entry {
+    /// A panic under the lock is a bug of ours; the key is in some state, and its bounds hold in every state.
+    pub fn slow(&self) -> MutexGuard<'_, Option<Box<Key<Token>>>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self, now_ns: u64) -> bool {
+        let slow = self.slow();
+        slow.as_ref().is_none_or(|key| key.is_idle(now_ns, &self.stock))
+            && self.full_at.is_full(now_ns)
+            && self.stock.left(now_ns) == 0
+    }
+}
+
+/// The key is a good hash already.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            self.0 ^= chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+    }
+
+    fn write_u128(&mut self, key: u128) {
+        self.0 = key as u64;
+    }
+}
+
+type Shard = hashbrown::HashMap<u128, Entry, BuildHasherDefault<Same>>;
+
+/// Neighbouring locks do not share a cache line.
+#[repr(align(128))]
+#[derive(Default)]
+struct Padded(RwLock<Shard>);
+
+pub struct Keys {
+    whole: Entry,
+    overflow: Entry,
+    shards: Box<[Padded]>,
+    count: AtomicUsize,
+    count_max: usize,
+    hand: AtomicUsize,
+    /// When looking for room is worth it again.
+    full_until_ns: AtomicU64,
+    overflowed: AtomicU64,
+}
+
+/// A search that found nothing is not repeated for so long.
+const SEARCH_AGAIN_NS: u64 = 100_000_000;
+
+impl Keys {
+    pub fn new(count_max: usize) -> Keys {
+        Keys {
+            whole: Entry::default(),
+            overflow: Entry::default(),
+            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            count: AtomicUsize::new(0),
+            count_max: count_max.max(1),
+            hand: AtomicUsize::new(0),
+            full_until_ns: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+        }
+    }
+
+    fn shard(&self, key: u128) -> &RwLock<Shard> {
+        &self.shards[(key >> 64) as usize % SHARDS].0
+    }
+
+    /// Looks at an entry that is there.
+    #[inline]
+    pub fn find<T>(&self, key: u128, look: impl FnOnce(&Entry) -> T) -> Option<T> {
+        match key {
+            WHOLE => Some(look(&self.whole)),
+            OVERFLOW => Some(look(&self.overflow)),
+            key => self.shard(key).read().unwrap_or_else(PoisonError::into_inner).get(&key).map(look),
+        }
+    }
+
+    /// Where this key is counted from now on: under itself, or with the others that found no room.
+    pub fn place(&self, key: u128, now_ns: u64) -> u128 {
+        if self.find(key, |_| ()).is_some() {
+            return key;
+        }
+        if self.count.load(Ordering::Relaxed) >= self.count_max && !self.make_room(key, now_ns) {
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
+            return OVERFLOW;
+        }
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        if !shard.contains_key(&key) {
+            shard.insert(key, Entry::default());
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        key
+    }
+
+    fn make_room(&self, key: u128, now_ns: u64) -> bool {
+        if now_ns < self.full_until_ns.load(Ordering::Relaxed) {
+            return false;
+        }
+        let first = (key >> 64) as usize;
+        let hand = self.hand.fetch_add(1, Ordering::Relaxed);
+        // Its own shard, then all the others once: the search is long, and so it is rare.
+        for at in std::iter::once(first).chain((0..SHARDS).map(|step| hand + step)) {
+            let mut shard = self.shards[at % SHARDS].0.write().unwrap_or_else(PoisonError::into_inner);
+            let before = shard.len();
+            shard.retain(|_, entry| !entry.is_idle(now_ns));
+            let gone = before - shard.len();
+            if gone > 0 {
+                self.count.fetch_sub(gone, Ordering::Relaxed);
+                return true;
+            }
+        }
+        self.full_until_ns.store(now_ns.saturating_add(SEARCH_AGAIN_NS), Ordering::Relaxed);
+        false
+    }
+
+    pub fn each(&self, mut look: impl FnMut(u128, &Entry)) {
+        look(WHOLE, &self.whole);
+        look(OVERFLOW, &self.overflow);
+        for shard in &self.shards {
+            for (key, entry) in shard.0.read().unwrap_or_else(PoisonError::into_inner).iter() {
+                look(*key, entry);
+            }
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// How often a key found no room.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::stock::Batch;
+
+    /// HV-72
+    #[test]
+    fn hv_72_only_idle_keys_make_room_and_the_rest_share_one_entry() {
+        let keys = Keys::new(2);
+        let [a, b, c] = ["a", "b", "c"].map(hash);
+        assert_eq!((keys.place(a, 10), keys.place(b, 10)), (a, b));
+        keys.find(a, |entry| entry.stock.install(10, Batch::new(5, 1 << 40), 2));
+        keys.find(b, |entry| entry.stock.install(10, Batch::new(5, 1 << 40), 2));
+        assert_eq!(keys.place(c, 10), OVERFLOW, "nobody is idle");
+        assert_eq!((keys.count(), keys.overflowed()), (2, 1));
+        keys.find(b, |entry| entry.stock.sweep(10));
+        assert_eq!(keys.place(c, 11), OVERFLOW, "a search is not repeated at once");
+        assert_eq!(keys.place(c, 10 + SEARCH_AGAIN_NS), c);
+        assert!(keys.find(b, |_| ()).is_none() && keys.find(a, |_| ()).is_some());
+    }
+
+    #[test]
+    fn the_ledger_knows_keys_by_their_hash() {
+        assert_eq!(format!("{:032x}", hash("client-1")), format!("{:032x}", xxhash_rust::xxh3::xxh3_128(b"client-1")));
+        assert_eq!(hash(""), WHOLE);
+    }
+}

@@ -1,0 +1,428 @@
+//! The drawing task: one per node and store. It carries what the keys ask for to the store and the answers back, wakes
+//! keys when something is due, and tells all of them when the store goes or comes back, or a limit changes.
+
+mod answer;
+mod change;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::pin,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use honeyflow_event::Name;
+use honeyflow_runtime::{Clock, Failure, Moment, time::BootClock};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    calendar,
+    clock::LocalClock,
+    counters::Snapshot,
+    definition::{Decider, Definition, Terms},
+    handle::{Call, Common, Denied, Limit, Signal, State},
+    headcount::Headcount,
+    key::Reason,
+    keys::Keys,
+    standing::Standing,
+};
+use crate::contract::{
+    HiveStore, NodeId, Reply, Request,
+    limit::{self as ledger, Draw, Exact, Key, Slots, Window},
+};
+
+/// Signals under way. Each key has few at a time; beyond this a call counts as failed.
+const SIGNALS_MAX: usize = 65_536;
+/// Requests under way at once.
+const FLIGHTS_MAX: usize = 64;
+/// Draws in one request.
+const DRAWS_MAX: usize = 128;
+/// After so long a call counts as failed.
+const CALL: Duration = Duration::from_millis(500);
+/// How often the two clocks are compared, and by how much they may differ.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
+const JUMP: Duration = Duration::from_millis(20);
+
+pub struct Config {
+    pub store: Arc<dyn HiveStore>,
+    pub node: NodeId,
+    /// By how many to divide while nobody has said how many there are.
+    pub expected_nodes: u64,
+    /// Operations a second for one limit, from all nodes together.
+    pub store_budget: u64,
+    pub clock: LocalClock,
+}
+
+impl Config {
+    pub fn new(store: Arc<dyn HiveStore>, node: NodeId) -> Config {
+        Config {
+            store,
+            node,
+            expected_nodes: Headcount::EXPECTED,
+            store_budget: Standing::STORE_BUDGET,
+            clock: LocalClock::default(),
+        }
+    }
+}
+
+/// The limits of this node. Cheap to clone.
+#[derive(Clone)]
+pub struct Limits(Arc<Registry>);
+
+struct Registry {
+    common: Arc<Common>,
+    limits: RwLock<BTreeMap<Name, Arc<State>>>,
+}
+
+impl Registry {
+    /// A map of whole entries: a panic leaves none half made.
+    fn all(&self) -> Vec<Arc<State>> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl Limits {
+    /// Defines a limit, or gives the one that has this name already.
+    ///
+    /// # Errors
+    /// `bad-limit`: numbers that make no sense, or another definition under the same name.
+    pub fn define(&self, definition: &Definition) -> Result<Limit, Failure> {
+        // Nobody has confirmed it yet: the store's versions begin at one.
+        let terms = Terms { version: 0, ..Terms::of(definition)? };
+        let mut limits = self.0.limits.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = limits.get(&definition.name) {
+            if known.defined == terms {
+                return Ok(Limit(known.clone()));
+            }
+            let why = format!("limit {} is defined twice, and differently: keep one of the two", definition.name);
+            return Err(Failure::reject("bad-limit", why));
+        }
+        let common = self.0.common.clone();
+        let setting = common.standing().setting(&terms);
+        let state = Arc::new(State {
+            name: definition.name.clone(),
+            clock: common.clock.clone(),
+            common,
+            defined: terms,
+            setting: arc_swap::ArcSwap::from_pointee(setting),
+            keys: Keys::new(definition.keys_max),
+            counters: super::counters::Counters::default(),
+        });
+        limits.insert(definition.name.clone(), state.clone());
+        let _ = self.0.common.signals.try_send(Signal::Defined);
+        Ok(Limit(state))
+    }
+
+    pub fn get(&self, name: &str) -> Option<Limit> {
+        self.0.limits.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned().map(Limit)
+    }
+
+    /// An answered beat: how many share the limits, as published and as counted here.
+    pub fn counted(&self, published: u64, own: u64) {
+        self.0.common.standing().headcount.heard(published, own);
+        let _ = self.0.common.signals.try_send(Signal::Counted);
+    }
+
+    /// This process is another member now: how many there are is unknown again.
+    pub fn rejoined(&self) {
+        self.0.common.standing().headcount.forget();
+        let _ = self.0.common.signals.try_send(Signal::Counted);
+    }
+
+    /// A beat has told the version of the hive's limits.
+    pub fn noticed(&self, version: u64) {
+        let _ = self.0.common.signals.try_send(Signal::Version(version));
+    }
+
+    /// One per limit, whatever the number of keys.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.0.all().into_iter().map(|state| Limit(state).snapshot()).collect()
+    }
+}
+
+type Told = oneshot::Sender<Result<(), (usize, Denied)>>;
+
+/// What a request to the store was made for.
+enum Aim {
+    Draws(Vec<(Arc<State>, u128, u64)>),
+    Take { limit: Arc<State>, key: u128, call: u64, cost: u64, again: bool },
+    Slots(Vec<(Arc<State>, u128, u64)>),
+    All { takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool },
+    Refund,
+    Limits,
+    Set,
+}
+
+struct Landed {
+    aim: Aim,
+    asked_ns: u64,
+    result: Result<Reply, Failure>,
+}
+
+pub struct Service {
+    store: Arc<dyn HiveStore>,
+    node: NodeId,
+    registry: Arc<Registry>,
+    heard: mpsc::Receiver<Signal>,
+    flights: FuturesUnordered<BoxFuture<'static, Landed>>,
+    draws: Vec<(Arc<State>, u128, u64, Draw)>,
+    holds: Vec<(Arc<State>, u128, u64, Slots)>,
+    wakes: BTreeSet<(u64, Name, u128)>,
+    wake_at: BTreeMap<(Name, u128), u64>,
+    changes: Vec<change::Change>,
+    /// The newest version of the hive's limits that was read, and whether it is being read again.
+    version: u64,
+    reading: bool,
+    /// Limits that this process has told the store about.
+    told: BTreeSet<Name>,
+    /// Grows with every ask for slots.
+    seq: u64,
+    /// Hive time at a moment of ours.
+    hive_ms: Option<(u64, u64)>,
+    compared: (Moment, u64),
+}
+
+impl Service {
+    pub fn new(config: Config) -> (Service, Limits) {
+        let (signals, heard) = mpsc::channel(SIGNALS_MAX);
+        let standing = Standing::new(config.expected_nodes, config.store_budget);
+        let compared = (BootClock.now(), config.clock.now_ns());
+        let common = Arc::new(Common::new(config.clock, standing, signals));
+        let registry = Arc::new(Registry { common, limits: RwLock::default() });
+        let service = Service {
+            store: config.store,
+            node: config.node,
+            registry: registry.clone(),
+            heard,
+            flights: FuturesUnordered::new(),
+            draws: Vec::new(),
+            holds: Vec::new(),
+            wakes: BTreeSet::new(),
+            wake_at: BTreeMap::new(),
+            changes: Vec::new(),
+            version: 0,
+            reading: false,
+            told: BTreeSet::new(),
+            seq: 0,
+            hive_ms: None,
+            compared,
+        };
+        (service, Limits(registry))
+    }
+
+    /// Until `shutdown` is done. Whoever waits then is refused.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let wait = self.wait();
+            tokio::select! {
+                () = &mut shutdown => return,
+                Some(signal) = self.heard.recv() => {
+                    self.hear(signal);
+                    // Whatever else has come meanwhile goes out in the same request.
+                    for _ in 0..DRAWS_MAX {
+                        let Ok(signal) = self.heard.try_recv() else { break };
+                        self.hear(signal);
+                    }
+                }
+                Some(landed) = self.flights.next(), if !self.flights.is_empty() => self.land(landed),
+                () = tokio::time::sleep(wait) => {}
+            }
+            self.compare_clocks();
+            self.due();
+            self.send();
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.registry.common.clock.now_ns()
+    }
+
+    fn wait(&self) -> Duration {
+        let now_ns = self.now_ns();
+        let key = self.wakes.first().map(|(at_ns, ..)| *at_ns);
+        let change = self.changes.iter().map(|change| change.at_ns).min();
+        let breaker = self.registry.common.standing().breaker.wake_at_ns();
+        let at_ns = [key, change, breaker].into_iter().flatten().min().unwrap_or(u64::MAX);
+        Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(COMPARE_EVERY)
+    }
+
+    fn hear(&mut self, signal: Signal) {
+        match signal {
+            Signal::Attend { limit, key } => limit.attend(key),
+            Signal::Wake { limit, key, at_ns } => self.wake(&limit, key, at_ns),
+            Signal::Call { limit, key, started_ns, call } => self.call(limit, key, started_ns, call),
+            Signal::TakeAll { takes, told } => self.take_all(takes, told, true),
+            Signal::Refund { limit, key, permits } => {
+                let window = self.window(&limit);
+                let exact = Exact { limit: limit.name.clone(), key: Key(key), cost: permits, window };
+                self.ask(Aim::Refund, ledger::Request::Refund(vec![exact]));
+            }
+            Signal::Defined => self.read_limits(),
+            Signal::Version(version) if version != self.version => self.read_limits(),
+            Signal::Version(_) => {}
+            Signal::Counted => self.restand(),
+        }
+    }
+
+    fn wake(&mut self, limit: &Arc<State>, key: u128, at_ns: u64) {
+        let place = (limit.name.clone(), key);
+        match self.wake_at.get(&place) {
+            Some(known) if *known <= at_ns => return,
+            Some(known) => {
+                self.wakes.remove(&(*known, place.0.clone(), key));
+            }
+            None => {}
+        }
+        self.wakes.insert((at_ns, place.0.clone(), key));
+        self.wake_at.insert(place, at_ns);
+    }
+
+    /// Wakes keys, brings changes into force, opens the breaker: whatever time has come for.
+    fn due(&mut self) {
+        let now_ns = self.now_ns();
+        let opened = self.registry.common.standing().tick(None, now_ns);
+        if opened {
+            tracing::warn!("the store of the limits has not answered for a second: each node keeps to its share");
+            self.restand();
+        }
+        while self.wakes.first().is_some_and(|(at_ns, ..)| *at_ns <= now_ns) {
+            let Some((_, name, key)) = self.wakes.pop_first() else { break };
+            self.wake_at.remove(&(name.clone(), key));
+            let limit = self.registry.limits.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+            let Some(limit) = limit else { continue };
+            limit.attend(key);
+            let again = limit.keys.find(key, |entry| entry.slow().as_ref().map(|core| core.wake_at_ns())).flatten();
+            if let Some(at_ns) = again.filter(|at_ns| *at_ns < u64::MAX) {
+                self.wake(&limit, key, at_ns.max(now_ns + 1));
+            }
+        }
+        self.change_limits(now_ns);
+        let probe = {
+            let mut standing = self.registry.common.standing();
+            standing.breaker.is_open() && standing.breaker.allows(now_ns)
+        };
+        if probe {
+            self.reading = false;
+            self.read_limits();
+        }
+    }
+
+    /// What the limits stand on has changed: new settings, and everybody who waits is looked at.
+    fn restand(&mut self) {
+        let standing = *self.registry.common.standing();
+        for state in self.registry.all() {
+            let before = state.setting.load_full();
+            let setting = standing.setting(&before.terms);
+            if setting != *before {
+                state.setting.store(Arc::new(setting));
+                if setting.footing != before.footing {
+                    self.tell_all(&state);
+                }
+            }
+        }
+    }
+
+    /// Everybody who waits has a deadline, and so a wake.
+    fn tell_all(&self, state: &Arc<State>) {
+        let waiting = self.wake_at.keys().filter(|(name, _)| *name == state.name);
+        for (_, key) in waiting {
+            state.changed(*key);
+        }
+    }
+
+    fn compare_clocks(&mut self) {
+        let (boot, local_ns) = (BootClock.now(), self.now_ns());
+        let by_boot = boot.since(self.compared.0);
+        let by_counter = Duration::from_nanos(local_ns.saturating_sub(self.compared.1));
+        if by_boot >= COMPARE_EVERY {
+            self.compared = (boot, local_ns);
+            // The counters' rates differ a little, too.
+            if by_boot.abs_diff(by_counter) > JUMP + by_boot / 100 {
+                tracing::warn!(?by_boot, ?by_counter, "the machine slept, or its clock jumped: drawn permits are void");
+                self.registry.all().iter().for_each(|state| state.void());
+            }
+        }
+    }
+
+    fn call(&mut self, limit: Arc<State>, key: u128, started_ns: u64, call: Call) {
+        if self.registry.common.standing().breaker.is_open() {
+            limit.failed(key, started_ns, call);
+            return;
+        }
+        limit.counters.store_operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        match call {
+            Call::Draw { want, need } => {
+                let draw = Draw { limit: limit.name.clone(), key: Key(key), want, need };
+                self.draws.push((limit, key, started_ns, draw));
+            }
+            Call::Take { call, cost } => self.take(limit, key, call, cost, true),
+            Call::Hold { slots } => {
+                self.seq += 1;
+                let slots = Slots { limit: limit.name.clone(), key: Key(key), seq: self.seq, wants: slots };
+                self.holds.push((limit, key, started_ns, slots));
+            }
+        }
+    }
+
+    fn take(&mut self, limit: Arc<State>, key: u128, call: u64, cost: u64, again: bool) {
+        let exact = Exact { limit: limit.name.clone(), key: Key(key), cost, window: self.window(&limit) };
+        let request = ledger::Request::Exact { takes: vec![exact], peek: false };
+        self.ask(Aim::Take { limit, key, call, cost, again }, request);
+    }
+
+    fn take_all(&mut self, takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool) {
+        if self.registry.common.standing().breaker.is_open() {
+            if let Some((limit, ..)) = takes.first() {
+                let denied = limit.denied(super::definition::SECOND, Reason::Outage);
+                drop(told.send(Err((0, denied))));
+            }
+            return;
+        }
+        let asked = takes.iter().map(|(limit, key, cost)| Exact {
+            limit: limit.name.clone(),
+            key: Key(*key),
+            cost: *cost,
+            window: self.window(limit),
+        });
+        let request = ledger::Request::Exact { takes: asked.collect(), peek: false };
+        self.ask(Aim::All { takes, told, again }, request);
+    }
+
+    /// The window that it is now, as far as is known; the store says if it is another.
+    fn window(&self, limit: &State) -> Option<Window> {
+        let Decider::Calendar(every) = limit.setting.load().terms.decider else { return None };
+        let hive_ms = match self.hive_ms {
+            Some((hive_ms, at_ns)) => hive_ms + self.now_ns().saturating_sub(at_ns) / 1_000_000,
+            None => 0,
+        };
+        Some(calendar::window(every, hive_ms))
+    }
+
+    /// One request for all draws that have gathered, one for all slots.
+    fn send(&mut self) {
+        while !self.draws.is_empty() && self.flights.len() < FLIGHTS_MAX {
+            let some: Vec<_> = self.draws.drain(..self.draws.len().min(DRAWS_MAX)).collect();
+            let (aims, draws) = some.into_iter().map(|(limit, key, at, draw)| ((limit, key, at), draw)).unzip();
+            self.ask(Aim::Draws(aims), ledger::Request::Draw(draws));
+        }
+        if !self.holds.is_empty() {
+            let some = std::mem::take(&mut self.holds).into_iter();
+            let (aims, asks) = some.map(|(limit, key, at, ask)| ((limit, key, at), ask)).unzip();
+            self.ask(Aim::Slots(aims), ledger::Request::Slots { node: self.node, asks });
+        }
+    }
+
+    fn ask(&mut self, aim: Aim, request: ledger::Request) {
+        let asked_ns = self.now_ns();
+        self.registry.common.standing().breaker.asked(asked_ns);
+        let answer = self.store.call(Request::Limit(request));
+        self.flights.push(Box::pin(async move {
+            let result = tokio::time::timeout(CALL, answer).await;
+            let silent = |_| Err(Failure::retry("store-silent", "the store did not answer in time"));
+            Landed { aim, asked_ns, result: result.unwrap_or_else(silent) }
+        }));
+    }
+}

@@ -1,0 +1,204 @@
+//! What the store has answered, carried back to the keys.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use honeyflow_runtime::Failure;
+
+use super::{Aim, Landed, Service, State, Told, ledger};
+use crate::{
+    contract::{
+        Reply,
+        limit::{Denial, MICRO},
+    },
+    limit::{
+        definition::MILLISECOND,
+        handle::Denied,
+        key::{Drawn, PATIENCE_NS, Reason},
+    },
+};
+
+impl Service {
+    pub(super) fn land(&mut self, landed: Landed) {
+        let Landed { aim, asked_ns, result } = landed;
+        let reply = match result {
+            Ok(Reply::Limit(reply)) => Some(reply),
+            Ok(_) => {
+                self.failed(asked_ns, &Failure::fatal("misplaced-reply", "the hive answered another question"));
+                None
+            }
+            Err(failure) => {
+                self.failed(asked_ns, &failure);
+                None
+            }
+        };
+        if reply.is_some() {
+            let closed = self.registry.common.standing().breaker.answered();
+            if closed {
+                tracing::info!("the store of the limits answers again");
+                self.restand();
+            }
+        }
+        self.learn_time(asked_ns, reply.as_ref());
+        match aim {
+            Aim::Draws(draws) => self.land_draws(draws, reply),
+            Aim::Take { limit, key, call, cost, again } => self.land_take(limit, key, call, cost, again, reply),
+            Aim::Slots(asks) => self.land_slots(asks, reply),
+            Aim::All { takes, told, again } => self.land_all(takes, told, again, reply.as_ref()),
+            Aim::Refund => {}
+            Aim::Limits => self.land_limits(asked_ns, reply),
+            Aim::Set => {
+                self.reading = false;
+                if reply.is_some() {
+                    self.read_limits();
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, asked_ns: u64, failure: &Failure) {
+        let now_ns = self.now_ns();
+        let opened = self.registry.common.standing().tick(Some(asked_ns), now_ns);
+        tracing::debug!(%failure, "the store of the limits failed");
+        if opened {
+            tracing::warn!(%failure, "the store of the limits is away: each node keeps to its share");
+            self.restand();
+        }
+    }
+
+    /// Hive time, as of the middle of the call.
+    fn learn_time(&mut self, asked_ns: u64, reply: Option<&ledger::Reply>) {
+        let hive_ms = match reply {
+            Some(
+                ledger::Reply::Drawn { hive_ms, .. }
+                | ledger::Reply::Admitted { hive_ms, .. }
+                | ledger::Reply::Limits { hive_ms, .. },
+            ) => *hive_ms,
+            Some(ledger::Reply::Denied(denied)) => match denied.why {
+                Denial::OtherWindow { hive_ms } => hive_ms,
+                _ => return,
+            },
+            _ => return,
+        };
+        self.hive_ms = Some((hive_ms, u64::midpoint(asked_ns, self.now_ns())));
+    }
+
+    fn land_draws(&mut self, draws: Vec<(Arc<State>, u128, u64)>, reply: Option<ledger::Reply>) {
+        let mut answers = match reply {
+            Some(ledger::Reply::Drawn { drawn, .. }) => drawn,
+            _ => Vec::new(),
+        }
+        .into_iter();
+        for (limit, key, started_ns) in draws {
+            let answer = match answers.next() {
+                Some(Ok(drawn)) => {
+                    limit.counters.pool.store(drawn.pool_u / MICRO, Ordering::Relaxed);
+                    self.noticed(&limit, drawn.version);
+                    Some(Drawn { given: drawn.granted, retry_ms: drawn.retry_ms.unwrap_or(1000) })
+                }
+                Some(Err(_)) => {
+                    self.read_limits();
+                    None
+                }
+                None => None,
+            };
+            limit.drawn(key, started_ns, answer);
+        }
+    }
+
+    fn land_take(
+        &mut self,
+        limit: Arc<State>,
+        key: u128,
+        call: u64,
+        cost: u64,
+        again: bool,
+        reply: Option<ledger::Reply>,
+    ) {
+        let answer = match reply {
+            Some(ledger::Reply::Admitted { left, .. }) => {
+                if let Some(left) = left.first() {
+                    self.noticed(&limit, left.version);
+                }
+                Some(Drawn { given: cost, retry_ms: 0 })
+            }
+            Some(ledger::Reply::Denied(denied)) => match denied.why {
+                Denial::Empty { retry_ms, .. } => Some(Drawn { given: 0, retry_ms }),
+                Denial::OtherWindow { .. } if again => return self.take(limit, key, call, cost, false),
+                Denial::TooLarge | Denial::OtherWindow { .. } => Some(Drawn { given: 0, retry_ms: 1000 }),
+                Denial::Undefined => {
+                    self.read_limits();
+                    None
+                }
+            },
+            _ => None,
+        };
+        limit.decided(key, call, answer);
+    }
+
+    fn land_slots(&mut self, asks: Vec<(Arc<State>, u128, u64)>, reply: Option<ledger::Reply>) {
+        let mut answers = match reply {
+            Some(ledger::Reply::Slots(held)) => held,
+            _ => Vec::new(),
+        }
+        .into_iter();
+        for (limit, key, started_ns) in asks {
+            let answer = match answers.next() {
+                Some(Ok(held)) => {
+                    limit.counters.pool.store(held.free, Ordering::Relaxed);
+                    Some(held.has)
+                }
+                Some(Err(_)) => {
+                    self.read_limits();
+                    None
+                }
+                None => None,
+            };
+            limit.held(key, started_ns, answer);
+        }
+    }
+
+    fn land_all(
+        &mut self,
+        takes: Vec<(Arc<State>, u128, u64)>,
+        told: Told,
+        again: bool,
+        reply: Option<&ledger::Reply>,
+    ) {
+        let deny = |at: usize, retry_ns: u64, reason: Reason| {
+            let refusing = takes.get(at).or(takes.first());
+            let denied: Option<Denied> = refusing.map(|(limit, ..)| limit.denied(retry_ns, reason));
+            // Only nothing at all is refused by nobody.
+            denied.map_or(Ok(()), |denied| Err((at, denied)))
+        };
+        let verdict = match reply {
+            Some(ledger::Reply::Admitted { .. }) => {
+                for (limit, _, cost) in &takes {
+                    limit.counters.admitted.fetch_add(*cost, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Some(ledger::Reply::Denied(denied)) => match denied.why {
+                Denial::Empty { retry_ms, .. } => {
+                    deny(denied.at, retry_ms.saturating_mul(MILLISECOND), Reason::Exhausted)
+                }
+                Denial::TooLarge => deny(denied.at, 0, Reason::CostTooHigh),
+                Denial::OtherWindow { .. } if again => return self.take_all(takes, told, false),
+                Denial::OtherWindow { .. } => deny(denied.at, PATIENCE_NS, Reason::StoreSilent),
+                Denial::Undefined => {
+                    let verdict = deny(denied.at, PATIENCE_NS, Reason::StoreSilent);
+                    self.read_limits();
+                    verdict
+                }
+            },
+            _ => deny(0, PATIENCE_NS, Reason::StoreSilent),
+        };
+        drop(told.send(verdict));
+    }
+
+    /// An answer under another version than we know: the limit has changed.
+    fn noticed(&mut self, limit: &State, version: u64) {
+        if version != limit.setting.load().terms.version && !self.reading {
+            self.read_limits();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The local share against a model in rational numbers: nanoseconds and permits over a common denominator, nothing rounded.
+
+use proptest::prelude::*;
+
+use crate::limit::{
+    gcra::{FullAt, Share},
+    rate::Rate,
+};
+
+/// What is missing until full, in permits × period_ns × divisor, so that a nanosecond is a whole number.
+struct Model {
+    missing: u128,
+    per_ns: u128,
+    per_permit: u128,
+    capacity: u128,
+    at_ns: u64,
+}
+
+impl Model {
+    fn new(rate: Rate, divisor: u64, burst: u64, since_ns: u64) -> Model {
+        let per_permit = u128::from(rate.period_ms) * 1_000_000 * u128::from(divisor);
+        let capacity = per_permit * u128::from(burst);
+        Model { missing: capacity, per_ns: u128::from(rate.permits), per_permit, capacity, at_ns: since_ns }
+    }
+
+    fn take(&mut self, now_ns: u64, cost: u64) -> bool {
+        self.missing = self.missing.saturating_sub(u128::from(now_ns - self.at_ns) * self.per_ns);
+        self.at_ns = now_ns;
+        let after = self.missing + u128::from(cost) * self.per_permit;
+        let fits = after <= self.capacity;
+        if fits {
+            self.missing = after;
+        }
+        fits
+    }
+}
+
+proptest! {
+    /// HV-83: never more than the model, and after any number of requests less than a permit behind it.
+    #[test]
+    fn hv_83_the_share_follows_the_rational_model(
+        permits in 1_u64..2_000_000, period_ms in prop::sample::select(vec![1_000_u64, 60_000, 3_600_000]),
+        divisor in 1_u64..50, burst in 1_u64..300,
+        requests in prop::collection::vec((0_u64..50_000_000, 1_u64..4), 1..400),
+    ) {
+        let rate = Rate { permits, period_ms };
+        let start = 5_000_000_000;
+        let share = Share::new(rate, divisor, burst, start);
+        let full_at = FullAt::default();
+        let mut model = Model::new(rate, divisor, burst, start);
+        let (mut now, mut ours, mut theirs) = (start, 0_u64, 0_u64);
+        for (gap, cost) in requests {
+            now += gap;
+            ours += if full_at.take(&share, now, cost).is_ok() { cost } else { 0 };
+            theirs += if model.take(now, cost) { cost } else { 0 };
+            prop_assert!(ours <= theirs + 4, "{ours} against {theirs}");
+        }
+        // A refusal at the edge shifts what comes after it by one request at most.
+        prop_assert!(ours + 8 >= theirs, "{ours} against {theirs}");
+    }
+
+    /// HV-64, HI-7: in every window at most share × window + burst.
+    #[test]
+    fn hi_7_every_window_of_a_share(
+        permits in 1_u64..100_000, divisor in 1_u64..40, burst in 1_u64..100,
+        gaps in prop::collection::vec(0_u64..3_000_000, 1..600),
+    ) {
+        let rate = Rate::per_second(permits);
+        let share = Share::new(rate, divisor, burst, 0);
+        let full_at = FullAt::default();
+        let (mut now, mut admitted) = (0, Vec::new());
+        for gap in gaps {
+            now += gap;
+            if full_at.take(&share, now, 1).is_ok() {
+                admitted.push(now);
+            }
+        }
+        for (from, begin) in admitted.iter().enumerate() {
+            for (until, end) in admitted.iter().enumerate().skip(from) {
+                let count = (until - from + 1) as u128;
+                let allowed = u128::from(burst) * 1_000_000_000 * u128::from(divisor) + u128::from(end - begin) * u128::from(permits);
+                prop_assert!(count * 1_000_000_000 * u128::from(divisor) <= allowed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_was_named_is_long_enough_and_no_longer() {
+    let share = Share::new(Rate::per_second(7), 3, 5, 0);
+    let full_at = FullAt::default();
+    let wait = full_at.take(&share, 0, 1).unwrap_err();
+    assert!(full_at.take(&share, wait - 1, 1).is_err());
+    assert!(full_at.take(&share, wait, 1).is_ok());
+    assert_eq!(full_at.left(&share, wait), 0);
+    full_at.put_back(&share, 1);
+    assert!(full_at.take(&share, wait, 1).is_ok(), "what was put back can be taken again");
+}

@@ -1,0 +1,120 @@
+//! Decisions of the store, quotas of the calendar, slots.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use honeyflow_hive::{
+    contract::Request,
+    limit::{Definition, Reason},
+};
+
+use super::{SOON, Store, node, ready_limit, until};
+
+/// HV-65: three an hour are three an hour, wherever they are asked for.
+#[tokio::test]
+async fn replica_answers_under_limit() {
+    let store = Store::new();
+    let nodes = [node(&store), node(&store), node(&store)];
+    let mut admitted = 0;
+    for node in &nodes {
+        let limit = node.limit("mail", "3/h");
+        ready_limit(&limit).await;
+        for _ in 0..3 {
+            admitted += u32::from(limit.key("a").try_take(1).await.is_ok());
+        }
+    }
+    assert_eq!(admitted, 3);
+}
+
+/// HV-65: what was used stays used, whoever comes and goes.
+#[tokio::test]
+async fn long_window_lost_on_rollout() {
+    let store = Store::new();
+    for round in 0..3 {
+        let node = node(&store);
+        let limit = node.limit("mail", "3/h");
+        ready_limit(&limit).await;
+        let verdict = limit.key("a").try_take(3).await.map(|_| ());
+        assert_eq!(verdict.is_ok(), round == 0, "{verdict:?}");
+    }
+}
+
+/// HV-60: nothing happens at the turn of the hour.
+#[tokio::test]
+async fn double_burst_at_window_edge() {
+    let store = Store::new();
+    let (before, after) = (node(&store), node(&store));
+    let limit = before.limit("mail", "3/h");
+    ready_limit(&limit).await;
+    // To just before a full hour of hive time, then just beyond it.
+    let hour = Duration::from_secs(3600);
+    store.pass(hour - Duration::from_millis(200_000_000_000 % 3_600_000) - Duration::from_secs(5));
+    assert!(limit.key("a").try_take(3).await.is_ok());
+    store.pass(Duration::from_secs(10));
+    let limit = after.limit("mail", "3/h");
+    ready_limit(&limit).await;
+    let denied = limit.key("a").try_take(1).await.map(|_| ()).expect_err("all three are used");
+    assert_eq!(denied.reason, Reason::Exhausted);
+    let minutes = denied.retry_after.as_secs_f64() / 60.0;
+    assert!((19.0..=20.0).contains(&minutes), "a third of an hour, less what has passed: {minutes}");
+}
+
+/// HV-65: a refusal is remembered, and the store is left alone until then.
+#[tokio::test]
+async fn hv_65_a_remembered_refusal_asks_nobody() {
+    let store = Store::new();
+    let node = node(&store);
+    let limit = node.limit("mail", "3/h");
+    ready_limit(&limit).await;
+    limit.key("a").try_take(3).await.expect("all three");
+    assert!(limit.key("a").try_take(1).await.is_err());
+    let calls = store.calls();
+    for _ in 0..100 {
+        let verdict = limit.key("a").try_take(1).now_or_never().expect("at once").map(|_| ());
+        assert_eq!(verdict.expect_err("remembered").reason, Reason::Exhausted);
+    }
+    assert_eq!(store.calls(), calls);
+}
+
+/// HV-65: the month's quota is there again next month, not before.
+#[tokio::test]
+async fn hv_65_a_calendar_quota_comes_back_at_the_turn() {
+    let store = Store::new();
+    let node_one = node(&store);
+    let limit = node_one.limit("export", "5/month");
+    assert!(limit.key("a").take(5, SOON).await.is_ok());
+    let denied = limit.key("a").try_take(1).await.map(|_| ()).expect_err("used up");
+    assert!(denied.retry_after > Duration::from_secs(3600));
+    store.pass(denied.retry_after + Duration::from_secs(1));
+    let node_two = node(&store);
+    let limit = node_two.limit("export", "5/month");
+    assert!(limit.key("a").take(5, SOON).await.is_ok(), "a new month");
+}
+
+/// HV-68: as many at once as there are, over all nodes; a guard gives back.
+#[tokio::test]
+async fn hv_68_slots_over_two_nodes() {
+    let store = Store::new();
+    let nodes = [node(&store), node(&store)];
+    let mut limits = Vec::new();
+    for node in &nodes {
+        store.ask(Request::Join {
+            node: node.id,
+            name: "n".into(),
+            heartbeat_ms: 2000,
+            ttl_ms: 6000,
+            meta: "{}".to_owned(),
+        });
+        limits.push(node.limits.define(&Definition::slots("workers", 3)).unwrap());
+    }
+    let first = limits[0].take(2, SOON).await.expect("two of three");
+    let second = limits[1].take(1, SOON).await.expect("the third").owned();
+    let denied = limits[1].try_take(1).await.map(|_| ()).expect_err("none left");
+    assert_eq!(denied.reason, Reason::Exhausted);
+    drop(first);
+    let third = limits[1].take(2, SOON).await.expect("idle slots go back to the store, and from there on");
+    drop((second, third));
+    store.ask(Request::Leave { node: nodes[1].id });
+    assert!(limits[0].take(3, SOON).await.is_ok(), "those of a node that left are free");
+    until("the node that left is told so", || true).await;
+}

@@ -1,0 +1,108 @@
+//! The store goes away and comes back.
+
+use futures_util::FutureExt;
+use honeyflow_hive::limit::{Definition, Limit, OnOutage, Reason};
+
+use super::{BROKEN, Node, SILENT, SOON, Store, WELL, node, ready_limit, until};
+
+async fn cut_off(node: &Node, limit: &Limit) {
+    let _ = node;
+    // Somebody must ask for the silence to be noticed.
+    loop {
+        let _ = limit.key("anybody").try_take(1).await;
+        if limit.snapshot().mode != "pool" {
+            return;
+        }
+    }
+}
+
+/// HV-64, HV-67: as soon as the breaker is open, nobody waits for the store.
+#[tokio::test]
+async fn store_down_costs_seconds_per_request() {
+    for state in [SILENT, BROKEN] {
+        let store = Store::new();
+        let node = node(&store);
+        let limit = node.limit("api", "1000/s");
+        ready_limit(&limit).await;
+        store.be(state);
+        let denied = limit.key("a").try_take(1).await.map(|_| ()).expect_err("nothing in stock, nobody answers");
+        assert_eq!(denied.reason, Reason::StoreSilent);
+        cut_off(&node, &limit).await;
+        assert_eq!(limit.snapshot().mode, "safe");
+        for _ in 0..100 {
+            assert!(limit.key("b").try_take(1).now_or_never().is_some(), "decided at once");
+        }
+    }
+}
+
+/// HV-64: while it is away a share of the limit is admitted, and afterwards all of it again.
+#[tokio::test]
+async fn hv_64_safe_mode_admits_a_share_and_ends_with_the_outage() {
+    let store = Store::new();
+    let node = node(&store);
+    let limit = node.limit("api", "1000/s");
+    ready_limit(&limit).await;
+    store.be(BROKEN);
+    cut_off(&node, &limit).await;
+    until("the share fills", || {
+        limit.key("a").take_local(1).is_some()
+            || limit.try_take(1).now_or_never().is_some_and(|verdict| verdict.is_ok())
+    })
+    .await;
+    store.be(WELL);
+    until("the store is back", || limit.snapshot().mode == "pool").await;
+    limit.key("c").take(100, SOON).await.expect("half the burst, which no share ever has");
+}
+
+/// HV-64
+#[tokio::test]
+async fn hv_64_closed_and_open_do_as_they_say() {
+    for (on_outage, mode) in [(OnOutage::Closed, "closed"), (OnOutage::Open, "open")] {
+        let store = Store::new();
+        let node = node(&store);
+        let definition = Definition::parse("api", "1000/s").unwrap().on_outage(on_outage);
+        let limit = node.limits.define(&definition).unwrap();
+        ready_limit(&limit).await;
+        store.be(SILENT);
+        cut_off(&node, &limit).await;
+        assert_eq!(limit.snapshot().mode, mode);
+        let verdict = limit.key("x").try_take(1).now_or_never().expect("at once").map(|_| ());
+        match on_outage {
+            OnOutage::Open => assert_eq!(verdict, Ok(())),
+            _ => assert_eq!(verdict.expect_err("closed").reason, Reason::Outage),
+        }
+    }
+}
+
+/// HV-64: steps that wait when the store goes are served from the share.
+#[tokio::test]
+async fn hv_69_whoever_waits_is_woken_when_the_store_goes() {
+    let store = Store::new();
+    let node = node(&store);
+    let limit = node.limit("api", "1000/s");
+    ready_limit(&limit).await;
+    store.be(SILENT);
+    limit.key("a").take(1, SOON).await.expect("from the share, without the store");
+    assert_eq!(limit.snapshot().mode, "safe");
+}
+
+/// A start against a dead store: a share by what is expected, never the whole limit.
+#[tokio::test]
+async fn hv_30_a_cold_start_without_a_store_takes_the_expected_share() {
+    let store = Store::new();
+    store.be(BROKEN);
+    let node = node(&store);
+    node.limits.rejoined();
+    let limit = node.limit("api", "160/s");
+    cut_off(&node, &limit).await;
+    // 160/s over 16 expected nodes: ten a second.
+    let begun = std::time::Instant::now();
+    let mut admitted = 0;
+    while admitted < 5 {
+        if limit.try_take(1).await.is_ok() {
+            admitted += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(begun.elapsed().as_secs_f64() * 10.0 + 3.0 >= f64::from(admitted), "not faster than its share");
+}

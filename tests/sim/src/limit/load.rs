@@ -1,0 +1,59 @@
+//! How much is asked of whom, as a function of time: requests per second of node `n`.
+
+pub const SECOND: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Load {
+    Even,
+    /// The n-th node gets a share of 1/n.
+    Zipf,
+    /// One node has nine tenths.
+    OneHot,
+    /// Two nodes have nine tenths; others every ten seconds.
+    HotPair,
+    /// Two seconds on, two off, each node at its own time.
+    Bursts,
+    /// One node after the other for half a second each, a pause, and all at once: the worst for what is left in stock.
+    Spike,
+}
+
+impl Load {
+    /// Requests per second of this node, out of `total`, while `nodes` are there.
+    pub fn of(self, node: usize, nodes: usize, total: f64, at_ns: u64) -> f64 {
+        let share = |hot: bool, hot_ones: usize| {
+            if hot { 0.9 / hot_ones as f64 } else { 0.1 / (nodes - hot_ones) as f64 }
+        };
+        total
+            * match self {
+                Load::Even => 1.0 / nodes as f64,
+                Load::Zipf => {
+                    let sum: f64 = (1..=nodes).map(|rank| 1.0 / rank as f64).sum();
+                    1.0 / (node + 1) as f64 / sum
+                }
+                Load::OneHot => share(node == 0, 1),
+                Load::HotPair => {
+                    let first = (at_ns / (10 * SECOND) * 2) as usize % nodes;
+                    share(node == first || node == (first + 1) % nodes, 2)
+                }
+                Load::Bursts => {
+                    let shifted = at_ns + node as u64 * (4 * SECOND / nodes as u64);
+                    if shifted % (4 * SECOND) < 2 * SECOND { 2.0 / nodes as f64 } else { 0.0 }
+                }
+                Load::Spike => match at_ns % (12 * SECOND) {
+                    at_ns if at_ns >= 11_500_000_000 => 5.0 / nodes as f64,
+                    at_ns if at_ns < 10 * SECOND && (at_ns / (SECOND / 2)) as usize % nodes == node => 1.0,
+                    _ => 0.0,
+                },
+            }
+    }
+
+    /// No node ever has more.
+    pub fn peak(self, node: usize, nodes: usize, total: f64) -> f64 {
+        match self {
+            Load::HotPair => total * 0.45,
+            Load::Bursts => total * 2.0 / nodes as f64,
+            Load::Spike => total,
+            _ => self.of(node, nodes, total, 0),
+        }
+    }
+}

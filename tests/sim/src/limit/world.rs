@@ -1,0 +1,260 @@
+//! Plays one scenario with one seed.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use honeyflow_hive::{
+    bucket::Bucket,
+    contract::limit::{Definition as Stored, MICRO},
+    limit::{
+        definition::{Definition, Terms},
+        key::Drawn,
+    },
+};
+use honeyflow_invariant::{
+    Breach,
+    rate::{Given, rate_holds},
+};
+
+use super::{
+    load::SECOND,
+    node::{Draw, Node},
+    scenario::{Scenario, Turn},
+};
+use crate::random::Random;
+
+/// To the store and back.
+const TRIP_NS: u64 = 5_000_000;
+/// Hive time does not begin at zero.
+const EPOCH_MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub struct Figures {
+    pub requests: u64,
+    pub admitted: u64,
+    /// By one bucket that sees every request at once.
+    pub central: u64,
+    /// The worst ten seconds, in units of ten seconds of the limit.
+    pub window: f64,
+    /// What the store gave out; the difference has died unused.
+    pub issued: u64,
+    pub calls: u64,
+    /// The busiest node's calls per second.
+    pub calls_per_node: f64,
+    pub breaches: Vec<Breach>,
+}
+
+impl Figures {
+    pub fn share(&self) -> f64 {
+        self.admitted as f64 / self.central as f64
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Event {
+    Request(usize),
+    Wake(usize),
+    Arrive { node: usize, started_ns: u64, want: u64, need: u64 },
+    Answer { node: usize, started_ns: u64, want: u64, need: u64, given: u64, retry_ms: u64 },
+    Middle,
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    rate: f64,
+    until_ns: u64,
+    random: Random,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    nodes: Vec<Node>,
+    woken_at: Vec<u64>,
+    present: usize,
+    stored: Stored,
+    store: Bucket,
+    central: Bucket,
+    admitted: Vec<Given>,
+    figures: Figures,
+}
+
+/// `rate` a second, over `seconds`.
+pub fn run(scenario: &Scenario, rate: u64, seconds: u64, seed: u64) -> Figures {
+    let terms = |rate: u64, version: u64| {
+        let definition = Definition::parse("api", &format!("{rate}/s")).expect("a rate");
+        Terms::of(&Definition { version, ..definition }).expect("terms")
+    };
+    let (first, second) = (terms(rate, 1), terms(rate / 2, 2));
+    let most = match scenario.turn {
+        Turn::Nodes(after) => scenario.nodes.max(after),
+        _ => scenario.nodes,
+    };
+    let stored = Stored { version: 1, rule: first.rule(), effective_ms: EPOCH_MS };
+    let mut world = World {
+        scenario,
+        rate: rate as f64,
+        until_ns: seconds * SECOND,
+        random: Random::new(seed),
+        queue: BinaryHeap::new(),
+        order: 0,
+        nodes: (0..most).map(|_| Node::new(first, scenario.nodes as u64)).collect(),
+        woken_at: vec![u64::MAX; most],
+        present: scenario.nodes,
+        stored,
+        store: Bucket::fresh(&stored, stored.rule.pool_u(), 0, EPOCH_MS),
+        central: Bucket::fresh(&stored, stored.rule.burst_u, 0, EPOCH_MS),
+        admitted: Vec::new(),
+        figures: Figures {
+            requests: 0,
+            admitted: 0,
+            central: 0,
+            window: 0.0,
+            issued: 0,
+            calls: 0,
+            calls_per_node: 0.0,
+            breaches: Vec::new(),
+        },
+    };
+    for node in 0..most {
+        world.next_request(node, 0);
+    }
+    world.push(seconds * SECOND / 2, Event::Middle);
+    while let Some(Reverse((at, _, event))) = world.queue.pop() {
+        if at >= world.until_ns {
+            break;
+        }
+        world.step(event, at, second);
+    }
+    world.finish(first, second, seconds)
+}
+
+impl World<'_> {
+    fn push(&mut self, at_ns: u64, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse((at_ns, self.order, event)));
+    }
+
+    /// The next candidate at the node's peak rate; thinned out when it comes.
+    fn next_request(&mut self, node: usize, now_ns: u64) {
+        let peak = self.scenario.load.peak(node, self.present, self.scenario.demand * self.rate);
+        let wait = -(1.0 - self.random.unit()).ln() / peak * SECOND as f64;
+        self.push(now_ns + (wait as u64).max(1), Event::Request(node));
+    }
+
+    fn is_down(&self, at_ns: u64) -> bool {
+        self.scenario.turn == Turn::StoreDown && at_ns % (60 * SECOND) >= 50 * SECOND
+    }
+
+    fn step(&mut self, event: Event, now_ns: u64, second: Terms) {
+        let now_ms = EPOCH_MS + now_ns / 1_000_000;
+        match event {
+            Event::Request(node) => {
+                self.next_request(node, now_ns);
+                let total = self.scenario.demand * self.rate;
+                let load = self.scenario.load;
+                let (rate, peak) = (load.of(node, self.present, total, now_ns), load.peak(node, self.present, total));
+                if node >= self.present || self.random.unit() * peak >= rate {
+                    return;
+                }
+                self.figures.requests += 1;
+                if self.central.ask(&self.stored, 1, None, now_ms).is_ok() {
+                    self.central.take(1);
+                    self.figures.central += 1;
+                }
+                if self.nodes[node].request(now_ns) {
+                    self.admit(now_ns, 1);
+                }
+                self.after(node, now_ns);
+            }
+            Event::Wake(node) => {
+                if self.woken_at[node] == now_ns {
+                    self.woken_at[node] = u64::MAX;
+                    self.nodes[node].attend(now_ns);
+                    self.after(node, now_ns);
+                }
+            }
+            Event::Arrive { node, started_ns, want, need } => {
+                if !self.is_down(now_ns) {
+                    let drawn = self.store.draw(&self.stored, want, need, now_ms);
+                    let (given, retry_ms) = (drawn.granted, drawn.retry_ms.unwrap_or(1));
+                    let answer = Event::Answer { node, started_ns, want, need, given, retry_ms };
+                    self.push(now_ns + TRIP_NS / 2, answer);
+                }
+            }
+            Event::Answer { node, started_ns, want, need, given, retry_ms } => {
+                let draw = Draw { started_ns, want, need };
+                self.nodes[node].answered(draw, Drawn { given, retry_ms }, now_ns);
+                self.after(node, now_ns);
+            }
+            Event::Middle => match self.scenario.turn {
+                Turn::Nodes(after) => {
+                    self.present = after;
+                    self.nodes.iter_mut().for_each(|node| node.count(after as u64));
+                }
+                Turn::Halved => {
+                    self.stored = Stored { version: 2, rule: second.rule(), effective_ms: now_ms };
+                    for node in 0..self.nodes.len() {
+                        self.nodes[node].change(second, now_ns);
+                        self.after(node, now_ns);
+                    }
+                }
+                Turn::None | Turn::StoreDown => {}
+            },
+        }
+    }
+
+    fn admit(&mut self, at_ns: u64, permits: u64) {
+        self.figures.admitted += permits;
+        self.admitted.push(Given { at_us: at_ns / 1000, permits });
+    }
+
+    fn after(&mut self, node: usize, now_ns: u64) {
+        let (granted, draws) = self.nodes[node].effects(now_ns);
+        if granted > 0 {
+            self.admit(now_ns, granted);
+        }
+        for Draw { started_ns, want, need } in draws {
+            self.push(now_ns + TRIP_NS / 2, Event::Arrive { node, started_ns, want, need });
+        }
+        let wake_at = self.nodes[node].wake_at_ns().max(now_ns + 1);
+        if wake_at < self.woken_at[node] {
+            self.woken_at[node] = wake_at;
+            self.push(wake_at, Event::Wake(node));
+        }
+    }
+
+    fn finish(mut self, first: Terms, second: Terms, seconds: u64) -> Figures {
+        let halved = self.scenario.turn == Turn::Halved;
+        let breaches = |terms: Terms, given: &[Given]| rate_holds("api", terms.rate.permits, terms.burst, given);
+        // Without the store each node has its own clock's word for its share: that bound is another one.
+        if self.scenario.turn != Turn::StoreDown {
+            let turn_ns = if halved { self.until_ns / 2 } else { self.until_ns };
+            let at = self.admitted.partition_point(|one| one.at_us < turn_ns / 1000);
+            let (before, after) = self.admitted.split_at(at);
+            self.figures.breaches = breaches(first, before);
+            self.figures.breaches.extend(breaches(second, after));
+        }
+        self.figures.window = worst_window(&self.admitted, |at_ns| {
+            if halved && at_ns >= self.until_ns / 2 { second.rate.as_per_second() } else { self.rate }
+        });
+        self.figures.issued = self.store.issued_u / MICRO;
+        self.figures.calls = self.nodes.iter().map(|node| node.calls).sum();
+        let busiest = self.nodes.iter().map(|node| node.calls).max().unwrap_or(0);
+        self.figures.calls_per_node = busiest as f64 / seconds as f64;
+        self.figures
+    }
+}
+
+/// By steps of a tenth of a second; a window over a change is measured by what was in force when.
+fn worst_window(admitted: &[Given], rate_at: impl Fn(u64) -> f64) -> f64 {
+    const STEP: u64 = SECOND / 10;
+    const STEP_US: u64 = STEP / 1000;
+    let steps = admitted.last().map_or(0, |last| last.at_us / STEP_US + 1) as usize;
+    let mut counts = vec![0.0; steps];
+    for one in admitted {
+        counts[(one.at_us / STEP_US) as usize] += one.permits as f64;
+    }
+    let mut worst: f64 = 0.0;
+    for (at, window) in counts.windows(100).enumerate() {
+        let allowed: f64 = (at..at + 100).map(|step| rate_at(step as u64 * STEP) / 10.0).sum();
+        worst = worst.max(window.iter().sum::<f64>() / allowed);
+    }
+    worst
+}
