@@ -102,6 +102,8 @@ fn hv_62_a_refund_goes_to_its_batch_while_that_lives() {
     assert!(!stock.put_back(at(10), taken.dies, 1), "dead");
     stock.sweep(at(1));
     assert!(!stock.put_back(at(1), taken.dies, 1), "gone");
+    stock.install(at(1), Batch::new(1, at(20)), 0);
+    assert!(!stock.put_back(at(1), taken.dies, 1), "a younger batch would keep it alive for too long");
 }
 
 #[test]
