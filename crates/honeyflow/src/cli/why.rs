@@ -13,7 +13,7 @@ pub fn sentence(run: &Value) -> String {
         "paused" => return format!("honeyflow workflow resume {workflow}"),
         "fatal" => "the workflow has stopped; the log and /v1/status say why",
         "storm" => "too many keys were about to be parked, so they are tried one by one",
-        "no-worker" => "nobody offers to do this kind of step",
+        "no-worker" => "nobody offers to do this kind of step, or can go on by its version; /v1/status says why",
         "back-off" => "it has failed and is tried again after a pause",
         "delay" => "it sleeps, or is not due yet",
         "awaiting" => "it waits for an event",
