@@ -270,7 +270,8 @@ pub fn checkpoint(key: &str, covers: &[EventId], outcome: Checkpointed, emit: Ve
     }))
 }
 
-/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::store::Harness).
+/// Makes a test of every case. `$fresh` is an async function that answers a [`Harness`](crate::store::Harness); after
+/// `maybe` it answers none where there is no server.
 #[macro_export]
 macro_rules! store_suite {
     (@tests $fresh:path; $($case:ident)*) => {
@@ -278,6 +279,15 @@ macro_rules! store_suite {
             #[tokio::test]
             async fn $case() {
                 let harness = $fresh().await;
+                $crate::store::$case(&harness).await;
+            }
+        )*
+    };
+    (@maybe $fresh:path; $($case:ident)*) => {
+        $(
+            #[tokio::test]
+            async fn $case() {
+                let Some(harness) = $fresh().await else { return };
                 $crate::store::$case(&harness).await;
             }
         )*
@@ -339,6 +349,7 @@ macro_rules! store_suite {
             wf_74_a_replay_drops_the_outputs_it_is_told_to
         }
     };
+    (maybe $fresh:path) => { $crate::store_suite!(@cases maybe $fresh); };
     ($fresh:path) => { $crate::store_suite!(@cases tests $fresh); };
 }
 

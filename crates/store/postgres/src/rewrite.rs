@@ -1,0 +1,96 @@
+//! `$keys` for PostgreSQL: a parenthesised select over arrays of text, one per key part, cast to the columns' types. So
+//! `in $keys` and `join $keys k` both work and any number of keys is as many bound values as there are parts.
+
+use honeyflow_event::key;
+use honeyflow_runtime::Failure;
+use honeyflow_store::{KeyColumn, KeyType, Statement, keys};
+
+use crate::literal;
+
+/// The document statement, ready to be run.
+pub(crate) fn document(statement: &Statement) -> Result<String, Failure> {
+    keys::rewrite(statement, &row_set(&statement.key))
+}
+
+/// One JSON text per row.
+pub(crate) fn as_json(document: &str) -> String {
+    format!("select row_to_json(document)::text from ({document}\n) as document")
+}
+
+/// One row of nulls under the result's names, if no keys are bound: what the statement would give, without running it
+/// over anything.
+pub(crate) fn shape(document: &str) -> String {
+    format!("select shape.* from (select 1) as one left join lateral ({document}\n) as shape on true")
+}
+
+/// The edge statement, one page of it: key texts above one that is bound, distinct and in order of their bytes.
+/// `types`: those of its columns, each a part of the container's key.
+pub(crate) fn expansion(statement: &Statement, types: &[String]) -> Result<String, Failure> {
+    let reached = document(statement)?;
+    let names: Vec<String> = (1..=types.len()).map(|n| format!("part{n}")).collect();
+    let part_text = |(name, kind): (&String, &String)| {
+        let plain = if kind == "bytea" { format!("encode({name}, 'hex')") } else { format!("{name}::text") };
+        if types.len() == 1 { plain } else { format!(r"replace(replace({plain}, E'\\', E'\\\\'), '|', E'\\|')") }
+    };
+    let key_text = names.iter().zip(types).map(part_text).collect::<Vec<_>>().join(" || '|' || ");
+    let present = names.iter().map(|name| format!("{name} is not null")).collect::<Vec<_>>().join(" and ");
+    let (names, after) = (names.join(", "), statement.key.len() + 1);
+    let limit = after + 1;
+    Ok(format!(
+        "with reached({names}) as ({reached}\n),
+         keyed as (select distinct ({key_text}) collate \"C\" as key from reached where {present})
+         select key from keyed where ${after}::text is null or key > ${after}::text collate \"C\" order by key limit ${limit}"
+    ))
+}
+
+fn row_set(columns: &[KeyColumn]) -> String {
+    let names: Vec<String> = (1..=columns.len()).map(|n| format!("part{n}")).collect();
+    let selected = columns.iter().zip(&names).map(|(column, part)| {
+        let value = match column.kind {
+            KeyType::Integer => format!("{part}::bigint"),
+            KeyType::Text => part.clone(),
+            KeyType::Blob => format!("decode({part}, 'hex')"),
+        };
+        format!("{value} as {}", literal::name(&column.name))
+    });
+    let arrays: Vec<String> = (1..=columns.len()).map(|n| format!("${n}::text[]")).collect();
+    let selected = selected.collect::<Vec<_>>().join(", ");
+    format!("(select {selected} from unnest({}) as part({}))", arrays.join(", "), names.join(", "))
+}
+
+/// The keys as the arrays that are bound, one per part.
+pub(crate) struct Batch {
+    pub parts: Vec<Vec<String>>,
+}
+
+impl Batch {
+    pub fn new(columns: &[KeyColumn]) -> Batch {
+        Batch { parts: vec![Vec::new(); columns.len()] }
+    }
+
+    /// Adds a key; an error says what is wrong with it, and nothing is added.
+    pub fn push(&mut self, columns: &[KeyColumn], key: &str) -> Result<(), String> {
+        let texts = key::split(key, columns.len()).ok_or("wrong number of parts")?;
+        for (column, text) in columns.iter().zip(&texts) {
+            check(column, text)?;
+        }
+        for (part, text) in self.parts.iter_mut().zip(texts) {
+            part.push(text);
+        }
+        Ok(())
+    }
+}
+
+fn check(column: &KeyColumn, text: &str) -> Result<(), String> {
+    let fits = match column.kind {
+        KeyType::Integer => text.parse::<i64>().is_ok(),
+        KeyType::Text => !text.contains('\0'),
+        KeyType::Blob => text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+    };
+    let kind = match column.kind {
+        KeyType::Integer => "an integer",
+        KeyType::Text => "a text without zero bytes",
+        KeyType::Blob => "hex",
+    };
+    if fits { Ok(()) } else { Err(format!("`{}` is not {kind}", column.name)) }
+}

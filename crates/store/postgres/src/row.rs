@@ -1,0 +1,132 @@
+//! Outbox rows as events.
+//!
+//! Rows may have been written by hand in any language; a row of unknown kind is named to the engine, which sets it
+//! aside.
+
+use std::{str::FromStr, sync::Arc};
+
+use hashbrown::HashSet;
+use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_store::poll::Oversized;
+
+use crate::driver::{self, Error, PgRow, Row};
+
+/// Columns of `honeyflow_outbox o`, in the order in which they are read. `max` is an
+/// expression: the largest payload that is read.
+pub(crate) fn columns(max: &str) -> String {
+    format!(
+        "o.id, o.shard, o.priority, o.entity, o.workflow, o.dedupe,
+         case when o.dedupe is not null then (select d.until_at > statement_timestamp() from honeyflow_dedupe d
+           where d.tenant = o.tenant and d.entity = o.entity and d.entity_key = o.entity_key and d.dedupe = o.dedupe) end,
+         o.format, o.kind, o.tenant, o.entity_key, (extract(epoch from o.created_at) * 1000)::bigint, o.traceparent,
+         o.root, octet_length(o.payload), case when octet_length(o.payload) <= {max} then o.payload end"
+    )
+}
+
+const NAMES_MAX: usize = 4096;
+
+/// The same few names come in every row: one allocation for each name instead of each row.
+#[derive(Default)]
+pub(crate) struct Names(HashSet<Name>);
+
+impl Names {
+    pub fn get(&mut self, text: &str) -> Name {
+        if let Some(name) = self.0.get(text) {
+            return Arc::clone(name);
+        }
+        if self.0.len() >= NAMES_MAX {
+            self.0.clear();
+        }
+        let name: Name = text.into();
+        self.0.insert(Arc::clone(&name));
+        name
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub id: EventId,
+    pub shard: u16,
+    pub priority: u8,
+    pub read: Read,
+}
+
+#[derive(Clone)]
+pub(crate) enum Read {
+    Event(Event),
+    /// Its `dedupe` mark is stored: a repeat of what is done.
+    Repeat,
+    /// Too large, or of a kind that this binary does not know.
+    Unreadable(Oversized),
+}
+
+/// A row of a simple statement whose columns from `at` on are [`columns`].
+pub(crate) fn read(row: &PgRow, at: usize, names: &mut Names) -> Result<Found, Error> {
+    let id: EventId = number(row, at)?;
+    let shard = number::<i16>(row, at + 1)?.try_into().unwrap_or(0);
+    let priority = priority(number(row, at + 2)?);
+    let done = text(row, at + 6)? == Some("t");
+    let bytes: Option<u64> = optional(row, at + 14)?;
+    let payload = text(row, at + 15)?;
+    let kind = text(row, at + 8)?.and_then(kind);
+    let read = match kind {
+        _ if done => Read::Repeat,
+        Some(kind) if bytes.is_none() == payload.is_none() => Read::Event(Event {
+            id,
+            format: number::<i16>(row, at + 7)?.try_into().unwrap_or(u16::MAX),
+            kind,
+            tenant: names.get(text(row, at + 9)?.unwrap_or_default()),
+            entity: names.get(text(row, at + 3)?.unwrap_or_default()),
+            key: text(row, at + 10)?.unwrap_or_default().into(),
+            priority,
+            workflow: text(row, at + 4)?.map(|workflow| names.get(workflow)),
+            created_ms: number(row, at + 11)?,
+            dedupe: text(row, at + 5)?.map(Into::into),
+            traceparent: text(row, at + 12)?.map(Into::into),
+            root: optional(row, at + 13)?,
+            payload: payload.map(Into::into),
+        }),
+        _ => Read::Unreadable(Oversized { id, bytes: bytes.unwrap_or(0) }),
+    };
+    Ok(Found { id, shard, priority, read })
+}
+
+/// A value of a simple statement: those come as text.
+pub(crate) fn text(row: &PgRow, column: usize) -> Result<Option<&str>, Error> {
+    row.try_get_raw(column).and_then(|value| {
+        if driver::ValueRef::is_null(&value) {
+            return Ok(None);
+        }
+        value.as_str().map(Some).map_err(Error::Decode)
+    })
+}
+
+pub(crate) fn optional<T: FromStr>(row: &PgRow, column: usize) -> Result<Option<T>, Error> {
+    text(row, column)?.map(|text| text.parse().map_err(|_| misfit(column, text))).transpose()
+}
+
+pub(crate) fn number<T: FromStr>(row: &PgRow, column: usize) -> Result<T, Error> {
+    optional(row, column)?.ok_or_else(|| misfit(column, "null"))
+}
+
+fn misfit(column: usize, text: &str) -> Error {
+    Error::Decode(format!("column {column} is no such number: {text}").into())
+}
+
+pub(crate) fn priority(stored: i16) -> u8 {
+    let last = i16::try_from(PRIORITY_LEVELS).unwrap_or(i16::MAX) - 1;
+    stored.clamp(0, last).try_into().unwrap_or(u8::MAX)
+}
+
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Row => "row",
+        Kind::Message => "message",
+        Kind::FanOut => "fan-out",
+        Kind::Truncate => "truncate",
+    }
+}
+
+pub(crate) fn kind(name: &str) -> Option<Kind> {
+    [Kind::Row, Kind::Message, Kind::FanOut, Kind::Truncate].into_iter().find(|kind| kind_name(*kind) == name)
+}

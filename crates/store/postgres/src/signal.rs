@@ -1,0 +1,89 @@
+//! Events kept for those who will wait for them. What has run out is removed with the other old rows, and not given out
+//! before that.
+
+use std::sync::Arc;
+
+use honeyflow_event::{Event, Kind};
+use honeyflow_store::{Signal, Wanted};
+
+use crate::{
+    append,
+    driver::{self, Error, PgConnection, PgRow, Row},
+    load, row, session,
+    write::{Under, plan::Kept},
+};
+
+/// Once: a repeat finds it there.
+pub(crate) async fn put(under: &mut Under<'_>, kept: &[Kept<'_>]) -> Result<(), Error> {
+    let statement = driver::query(
+        "insert into honeyflow_signal(tenant, name, signal_key, event, kind, priority, event_at, payload, until_at)
+         select tenant, name, signal_key, event, kind, priority, to_timestamp(event_ms / 1000.0), payload,
+           statement_timestamp() + keep_ms * interval '1 millisecond'
+         from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::smallint[], $7::bigint[],
+           $8::text[], $9::bigint[]) with ordinality
+           as k(tenant, name, signal_key, event, kind, priority, event_ms, payload, keep_ms, n)
+         order by n on conflict (tenant, name, signal_key, event) do nothing",
+    )
+    .bind(kept.iter().map(|kept| &*kept.event.tenant).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| &*kept.target.entity).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| &*kept.target.key).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| kept.event.id).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| row::kind_name(kept.event.kind)).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| i16::from(kept.event.priority)).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| kept.event.created_ms).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| kept.event.payload.as_deref()).collect::<Vec<_>>())
+    .bind(kept.iter().map(|kept| append::millis(kept.keep)).collect::<Vec<_>>());
+    under.bound(statement).await.map(drop)
+}
+
+/// A list for each that is wanted, all in one snapshot.
+pub(crate) async fn find(connection: &mut PgConnection, wanted: &[Wanted]) -> Result<Vec<Vec<Signal>>, Error> {
+    session::run(connection, load::begin(crate::ADMIN_TIMEOUT)).await?;
+    let statement = driver::query(
+        "select w.n, s.id, s.signal_key, s.event, s.kind, s.priority, (extract(epoch from s.event_at) * 1000)::bigint,
+           s.payload
+         from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) with ordinality
+           as w(tenant, name, signal_key, since_ms, after, room, n),
+         lateral (select * from honeyflow_signal s where s.tenant = w.tenant and s.name = w.name
+           and (w.signal_key is null or s.signal_key = w.signal_key) and s.until_at > statement_timestamp()
+           and (extract(epoch from s.created_at) * 1000)::bigint >= w.since_ms and s.id > w.after
+           order by s.id limit w.room) s
+         order by w.n, s.id",
+    )
+    .bind(wanted.iter().map(|wanted| &*wanted.tenant).collect::<Vec<_>>())
+    .bind(wanted.iter().map(|wanted| &*wanted.name).collect::<Vec<_>>())
+    .bind(wanted.iter().map(|wanted| wanted.key.as_deref()).collect::<Vec<_>>())
+    .bind(wanted.iter().map(|wanted| wanted.since_ms).collect::<Vec<_>>())
+    .bind(wanted.iter().map(|wanted| wanted.after).collect::<Vec<_>>())
+    .bind(wanted.iter().map(|wanted| i64::from(wanted.limit)).collect::<Vec<_>>());
+    let rows = session::bound(connection, statement).await?;
+    session::run(connection, "commit".to_owned()).await?;
+    let mut found: Vec<Vec<Signal>> = wanted.iter().map(|_| Vec::new()).collect();
+    for row in &rows {
+        // Numbered from 1.
+        let n = usize::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0).wrapping_sub(1);
+        if let (Some(wanted), Some(found)) = (wanted.get(n), found.get_mut(n)) {
+            found.push(read(row, wanted)?);
+        }
+    }
+    Ok(found)
+}
+
+fn read(row: &PgRow, wanted: &Wanted) -> Result<Signal, Error> {
+    let event = Event {
+        id: row.try_get(3)?,
+        format: 1,
+        kind: row::kind(row.try_get(4)?).unwrap_or(Kind::Message),
+        tenant: wanted.tenant.clone(),
+        entity: wanted.name.clone(),
+        key: row.try_get::<&str, _>(2)?.into(),
+        priority: row::priority(row.try_get(5)?),
+        workflow: None,
+        created_ms: row.try_get(6)?,
+        dedupe: None,
+        traceparent: None,
+        root: None,
+        payload: row.try_get::<Option<&str>, _>(7)?.map(Into::into),
+    };
+    Ok(Signal { id: row.try_get(1)?, event: Arc::new(event) })
+}

@@ -1,0 +1,162 @@
+//! Documents and edges.
+
+use std::time::Duration;
+
+use honeyflow_runtime::{Class, Failure};
+use honeyflow_store::{Admin, AdminReply, KeyType, Load, Loaded, Reply, Request, Statement, Store, statement::Expand};
+use honeyflow_store_postgres::PostgresStore;
+use serde_json::{Value, json};
+
+use crate::{Shop, column, document, keys, run, shared};
+
+const BOOKS: &str = "create table publisher(id int primary key, name varchar(40));
+     create table book(id int primary key, title text, price numeric(8,2), weight double precision, cover bytea,
+       tags text[], meta jsonb, raw text, sold boolean, at timestamptz, publisher_id int);
+     insert into publisher values (1, 'Gräfe');
+     insert into book values
+       (1, 'it''s \"one\"', 19.90, 1.5, '\\x666f6f', array['a','b'], '{\"x\": [1]}', '{\"y\":2}', true,
+        '2026-01-02 03:04:05+00', 1),
+       (2, null, 3.00, 3, null, null, null, null, null, null, null),
+       (3, 'bad', 1, 'NaN', null, null, null, null, null, null, null)";
+
+async fn load(store: &PostgresStore, statement: &Statement, wanted: &[&str]) -> Result<Vec<Loaded>, Failure> {
+    let statement = shared(statement.clone());
+    let load = Load { statement, keys: keys(wanted), expand: None, timeout: Duration::from_secs(10) };
+    match store.call(Request::Load(load)).await? {
+        Reply::Loaded(loaded) => Ok(loaded),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The document, `null` if there is none, or the code of the rejection.
+fn outcome(loaded: &Loaded) -> Result<Value, &str> {
+    match loaded {
+        Loaded::Document(document) => Ok(document.as_deref().cloned().unwrap_or_default()),
+        Loaded::Rejected(failure) => Err(&failure.code),
+    }
+}
+
+#[tokio::test]
+async fn ob_24_documents_come_in_the_order_of_the_keys() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(&mut shop.connect().await, BOOKS).await;
+    let mut statement = document(
+        "select b.*, p.name as publisher from book b left join publisher p on p.id = b.publisher_id where b.id in $keys",
+    );
+    statement.json = vec!["raw".into()];
+    let loaded = load(&store, &statement, &["2", "99", "1", "x", "3", "1"]).await.unwrap();
+    let found: Vec<_> = loaded.iter().map(outcome).collect();
+    let one = json!({
+        "id": 1, "title": "it's \"one\"", "price": 19.9, "weight": 1.5, "cover": "Zm9v", "tags": ["a", "b"],
+        "meta": {"x": [1]}, "raw": {"y": 2}, "sold": true, "at": "2026-01-02T03:04:05+00:00", "publisher_id": 1,
+        "publisher": "Gräfe",
+    });
+    assert_eq!(found[0].as_ref().unwrap()["price"], json!(3), "an integral number is an integer");
+    assert_eq!(found[0].as_ref().unwrap()["title"], Value::Null);
+    assert_eq!(found[1], Ok(Value::Null));
+    assert_eq!(found[2].as_ref().unwrap(), &one);
+    assert_eq!((&found[3], &found[4]), (&Err("bad-key"), &Err("not-a-number")));
+    assert_eq!(found[5], found[2]);
+}
+
+#[tokio::test]
+async fn composite_text_and_blob_keys_are_found() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(
+        &mut shop.connect().await,
+        "create table line(shop text, n bigint, code bytea, amount int, primary key (shop, n, code));
+         insert into line values ('a|b', 1, '\\x0aff', 5), ('a|b', 2, '\\x', 6)",
+    )
+    .await;
+    let key = vec![column("shop", KeyType::Text), column("n", KeyType::Integer), column("code", KeyType::Blob)];
+    let statement = Statement {
+        key: key.clone(),
+        result_key: key.clone(),
+        ..document("select l.* from line l join $keys k on (l.shop, l.n, l.code) = (k.shop, k.n, k.code)")
+    };
+    let loaded = load(&store, &statement, &[r"a\|b|1|0aff", r"a\|b|2|", r"a\|b|2|0g"]).await.unwrap();
+    let amounts: Vec<_> =
+        loaded.iter().map(|loaded| outcome(loaded).map(|document| document["amount"].clone())).collect();
+    assert_eq!(amounts, [Ok(json!(5)), Ok(json!(6)), Err("bad-key")]);
+    let listed = |after: Option<&str>| {
+        let after = after.map(Into::into);
+        store.call(Request::Admin(Admin::TableKeys { table: "line".into(), key: key.clone(), after, limit: 10 }))
+    };
+    let Ok(Reply::Admin(AdminReply::Keys(all))) = listed(None).await else { panic!("no keys") };
+    assert_eq!(all, keys(&[r"a\|b|1|0aff", r"a\|b|2|"]));
+    let Ok(Reply::Admin(AdminReply::Keys(rest))) = listed(Some(r"a\|b|1|0aff")).await else { panic!("no keys") };
+    assert_eq!(rest, keys(&[r"a\|b|2|"]));
+}
+
+#[tokio::test]
+async fn ob_24_two_rows_of_a_key_are_rejected_alone() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(&mut shop.connect().await, BOOKS).await;
+    let statement = document("select id, title from book where id in $keys union all select 2, 'again'");
+    let loaded = load(&store, &statement, &["1", "2"]).await.unwrap();
+    assert!(outcome(&loaded[0]).is_ok());
+    assert_eq!(outcome(&loaded[1]), Err("two-rows"));
+}
+
+#[tokio::test]
+async fn statements_that_cannot_work_are_refused_with_their_place() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(&mut shop.connect().await, BOOKS).await;
+    for (text, expected) in [
+        ("select * from book", "no-keys"),
+        ("select * from bok where id in $keys", "missing-table"),
+        ("select titel from book where id in $keys", "missing-column"),
+        ("selekt * from book where id in $keys", "bad-statement"),
+        ("select title from book where id in $keys", "no-key-column"),
+        ("select id, id from book where id in $keys", "two-columns"),
+        ("delete from book where id in $keys returning id", "bad-statement"),
+        ("select * from book where id in $keys and price > $2", "bad-parameters"),
+    ] {
+        let failure = store.prepare(shared(document(text))).await.unwrap_err();
+        assert_eq!((failure.class, &*failure.code), (Class::Fatal, expected), "{text}: {failure}");
+        assert!(failure.message.starts_with("entity.book.document: "), "{failure}");
+        let failure = load(&store, &document(text), &["1"]).await.unwrap_err();
+        assert_eq!(failure.code, expected, "{text}: {failure}");
+    }
+    let prepared = store.prepare(shared(document("select id, title from book where id in $keys;"))).await.unwrap();
+    assert_eq!(prepared.columns, ["id", "title"]);
+    assert_eq!(prepared.types, ["integer", "text"]);
+    assert_eq!(load(&store, &document("select id from book where id in $keys"), &["1"]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_statement_ends_after_its_time_and_others_go_on() {
+    let Some((_shop, store)) = Shop::new(1).await else { return };
+    let slow = document("select part.id, pg_sleep(60) from $keys part");
+    let load_slow =
+        Load { statement: shared(slow), keys: keys(&["1"]), expand: None, timeout: Duration::from_millis(50) };
+    let failure = store.call(Request::Load(load_slow)).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "statement-timeout"), "{failure}");
+    assert!(failure.message.starts_with("entity.book.document: "), "{failure}");
+    let quick = document("select part.id from $keys part");
+    assert_eq!(load(&store, &quick, &["1"]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn ob_26_edges_lead_to_containers_page_by_page() {
+    let Some((shop, store)) = Shop::new(1).await else { return };
+    run(
+        &mut shop.connect().await,
+        "create table link(author int, shop text, n int);
+         insert into link values (7, 'b|', 1), (7, 'b|', 1), (7, 'a', 10), (7, 'a', 9), (8, 'z', 1), (7, null, 1)",
+    )
+    .await;
+    let mut edge = document("select shop, n from link where author in $keys");
+    (edge.key, edge.result_key) = (vec![column("author", KeyType::Integer)], vec![]);
+    let edge = shared(edge);
+    store.prepare(edge.clone()).await.unwrap();
+    let mut after = None;
+    for page in [&["a|10", "a|9"][..], &[r"b\||1"], &[]] {
+        let expand = Some(Expand { after: after.clone(), limit: 2 });
+        let load =
+            Load { statement: edge.clone(), keys: keys(&["7", "none"]), expand, timeout: Duration::from_secs(10) };
+        let Ok(Reply::Keys(found)) = store.call(Request::Load(load)).await else { panic!("no keys") };
+        assert_eq!(found, keys(page));
+        after = found.last().cloned().or(after);
+    }
+}
