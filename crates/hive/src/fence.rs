@@ -18,5 +18,7 @@ pub fn postgres<'f>(hive: &str, fences: impl IntoIterator<Item = &'f Fence>, col
     shown.sort_unstable();
     shown.dedup();
     let (hive, shown) = (quoted(hive), shown.join(", "));
-    format!("select {columns} from hive_lease where hive = {hive} and (name, epoch, holder) in ({shown}) order by name for share")
+    format!(
+        "select {columns} from hive_lease where hive = {hive} and (name, epoch, holder) in ({shown}) order by name for share"
+    )
 }
