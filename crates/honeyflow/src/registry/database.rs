@@ -261,6 +261,9 @@ fn path(url: &Url, name: &str, folder: &Path) -> Result<PathBuf, Failure> {
     let url = url
         .resolve()
         .map_err(|unresolved| Failure::fatal("unresolved", format!("{name}: {unresolved}; {}", unresolved.help())))?;
+    if let Some(failure) = super::server::refusal(url.reveal(), name) {
+        return Err(failure);
+    }
     let path = url.reveal().strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match path {
         None => Err(Failure::fatal(

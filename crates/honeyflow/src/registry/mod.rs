@@ -3,6 +3,7 @@
 
 mod bind;
 mod database;
+mod server;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use crate::config::{FieldType, NodeConfig, SinkConfig};
 
 pub use bind::{Bound, bind, problem};
 pub use database::Database;
+pub use server::Server;
 
 /// The kinds of step that this build has.
 pub fn kinds() -> Catalogue {

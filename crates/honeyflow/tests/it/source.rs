@@ -33,6 +33,48 @@ fn ob_19_install_upgrade_uninstall() {
     assert!(folder.run(&["source", "list"]).out.contains("not installed"));
 }
 
+/// What is printed and what is installed are the same; a node says why it cannot work from there yet.
+#[test]
+fn ob_19_tables_are_installed_on_postgresql() {
+    let Some(server) = honeyflow_services::postgres() else { return };
+    let folder = Folder::new();
+    let (address, _) = server.url.rsplit_once('/').unwrap();
+    let name = format!("install_{}", std::process::id());
+    let psql = |database: &str, statement: &str| {
+        let ran = std::process::Command::new("psql")
+            .args(["-X", "-q", "-t", "-A", "-d", &format!("{address}/{database}"), "-c", statement])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    };
+    psql("postgres", &format!("drop database if exists {name}"));
+    psql("postgres", &format!("create database {name}"));
+    folder.write("address", &format!("{address}/{name}"));
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(folder.path().join("address"), private).unwrap();
+    folder.write("honeyflow.toml", "[source.shop]\nurl = \"file:address\"\n");
+    let printed = folder.run(&["source", "install", "--print"]);
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    assert!(printed.out.contains("create table honeyflow_outbox"), "{}", printed.out);
+    assert!(printed.out.contains("-- grant insert on honeyflow_outbox"), "{}", printed.out);
+    assert_eq!(folder.run(&["source", "install"]).code, 2, "nobody is there to be asked");
+    assert_eq!(psql(&name, "select count(*) from pg_tables where schemaname = 'public'"), "0", "nothing has changed");
+    let first = folder.run(&["source", "install", "--yes"]);
+    assert_eq!(first.code, 0, "{}", first.err);
+    assert!(first.err.contains("tables made") && first.err.contains("64 shards"), "{}", first.err);
+    let second = folder.run(&["source", "install", "--yes"]);
+    assert!(second.err.contains("the tables are there"), "{}", second.err);
+    psql(&name, "insert into honeyflow_outbox(entity, entity_key) values ('book', '42')");
+    assert_eq!(
+        psql(&name, "select shard from honeyflow_outbox"),
+        honeyflow_event::shard::of("", "book", "42", 64).to_string()
+    );
+    let listed = folder.run(&["source", "list"]);
+    assert!(listed.out.contains("needs hive/postgres"), "{}{}", listed.out, listed.err);
+    psql("postgres", &format!("drop database {name}"));
+}
+
 /// Also what a node has made to agree with others.
 #[test]
 fn ob_19_after_an_uninstallation_the_catalogue_is_as_before() {

@@ -7,7 +7,7 @@ use honeyflow_store::CaptureTable;
 use crate::{
     cli::{Context, Done, Fault, block_on, confirm, no_such, open},
     config::{Config, Loaded, SourceConfig},
-    registry::{Database, bind},
+    registry::{Database, Server, bind},
 };
 
 #[derive(clap::Args)]
@@ -25,6 +25,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Done, Fault> {
     let loaded = context.load()?;
     let (config, source) = chosen(&loaded, arguments.source.as_deref())?;
+    if let Some(server) = Server::of(source)? {
+        return on_server(arguments, &server, source, context);
+    }
     let database = block_on(open(config, source))??;
     let wanted = wanted(&loaded, config, source, &database)?;
     if arguments.print {
@@ -62,6 +65,20 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Do
         changes.dropped.len(),
         changes.unchanged
     ));
+    Ok(Done::Well)
+}
+
+fn on_server(arguments: &Arguments, server: &Server, source: &SourceConfig, context: &Context) -> Result<Done, Fault> {
+    if arguments.print {
+        context.output.print(&server.plan())?;
+        return Ok(Done::Well);
+    }
+    let question = format!("In the database of `{}`: make the tables honeyflow_*.", source.name);
+    if !arguments.yes && !confirm(&question, context)? {
+        return Ok(Done::Negative);
+    }
+    let told = block_on(server.install())??;
+    context.output.note(&told);
     Ok(Done::Well)
 }
 
