@@ -63,6 +63,10 @@ fn count(address: &str, path: &str, of: impl Fn(&Value) -> Option<u64>) -> Optio
     found.or((answer.status != 200).then_some(0))
 }
 
+fn documents(address: &str) -> Option<u64> {
+    count(address, "/v1/status", |status| status["sinks"][0]["documents"].as_u64())
+}
+
 impl Visitor {
     fn start(address: String) -> Visitor {
         let stop = Arc::new(AtomicBool::new(false));
@@ -74,7 +78,7 @@ impl Visitor {
                 let hits = count(&address, "/v1/search?sink=book&q=title:book&limit=500", |found| {
                     Some(found["hits"].as_array()?.len() as u64)
                 });
-                let documents = count(&address, "/v1/status", |status| status["sinks"][0]["documents"].as_u64());
+                let documents = documents(&address);
                 for (least, found) in least.iter().zip([hits, documents]) {
                     least.fetch_min(found.unwrap_or(u64::MAX), Ordering::Relaxed);
                     answers += u64::from(found.is_some());
@@ -137,7 +141,10 @@ fn ob_76_a_build_outlives_kill_9_and_no_search_comes_back_short() {
     shop.replace_in_config("tags = \"keyword\" }", "tags = \"keyword\", id = \"keyword\" }");
     let node = shop.start();
     shop.until_quiet(&node);
-    let visitor = Visitor::start(node.address().expect("an address"));
+    let address = node.address().expect("an address");
+    // A count is kept for a moment: the last one may be from before the index was filled.
+    wait::until("all are counted", || (documents(&address)? == u64::from(BOOKS)).then_some(()));
+    let visitor = Visitor::start(address);
     let application = Application::start(&shop);
     shop.replace_in_config("id = \"keyword\"", "id = \"integer\"");
     node.until_says("the next generation is being built");
