@@ -12,7 +12,6 @@ use honeyflow_engine::{
     shell::{Config, Service, SourcePort},
 };
 use honeyflow_event::{Event, Kind as EventKind, PRIORITY_DEFAULT};
-use honeyflow_hive::{NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, time::BootClock};
 use honeyflow_source::{Intake, Source};
@@ -21,7 +20,6 @@ use honeyflow_step::{Batch, Outcome, Step};
 use honeyflow_store::{Columns, KeyColumn, KeyType, Poll, Reply, Request, Store};
 use honeyflow_store_memory::MemoryStore;
 use honeyflow_workflow::{Catalogue, Checkpoint, Graph, Kind, Role, Workflow, builder, compile};
-use uuid::Uuid;
 
 use crate::{
     Result,
@@ -73,8 +71,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
         pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
         plan,
         sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive }],
-        member: member::Config::new(NodeId(Uuid::new_v4()), "bench".into(), String::new()),
-        incarnation: Box::new(Uuid::new_v4),
+        hive: honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench") },
         clock: Arc::new(BootClock),
         seed: 1,
     });

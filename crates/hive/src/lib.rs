@@ -17,5 +17,6 @@ pub mod traffic;
 
 pub use contract::{Capabilities, HiveStore, NodeId, Reply, Request};
 pub use member::Member;
+pub use service::{Hive, Options};
 pub use term::{Fence, Term};
 pub use traffic::Traffic;

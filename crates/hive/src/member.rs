@@ -1,484 +1,408 @@
-//! A node's membership and its leases, as a pure state machine: `(state, input, now) → effects`.
+//! A node's part in a hive, as one pure state machine: `(state, input, now) → effects`.
 //!
-//! | state of a lease | input                         | next    | effect                       |
-//! |------------------|-------------------------------|---------|------------------------------|
-//! | wanted           | eligible member, look due     | looking | call Look                    |
-//! | looking          | free                          | taking  | call Take (epoch seen)       |
-//! | looking          | held by another               | wanted  | look again after a heartbeat |
-//! | taking           | Taken                         | held    | Granted(term)                |
-//! | taking           | Refused or failed             | wanted  |                              |
-//! | held             | mint asked (sequence, floor)  | minting | call HandOver to itself      |
-//! | minting          | Taken                         | held    | Granted(term)                |
-//! | minting          | Refused                       | wanted  | Lost                         |
-//! | held, minting    | trust has run out             | dead    | Lost                         |
-//! | dead             | a beat is answered again      | minting | call HandOver to itself      |
-//!
-//! Trust counts from the *start* of the last good beat. A dead term never revives: the lease goes on only under a new
-//! epoch. Whoever is told that it is no member any more stops everything and comes back as a new incarnation. A store
-//! that is not the one it was (its lineage) ends all terms, and is recorded as the new one.
+//! It is made of small machines, each with its transition table: [`trust`] (membership and heartbeat), [`pulse`] (is the
+//! main runtime alive), [`watch`] (who is dead), [`lineage`] (where the store comes from), [`view`] (what everybody sees),
+//! [`lease`] (one lease's life), [`give`] (hand-over), [`place`] (who should have what), [`queen`], [`count`] and
+//! [`leave`]. This file is what they share: inputs, effects, and in which order things are judged. Trust comes first, so
+//! that whatever arrives late revives nothing; then deadlines; then the input; then whatever has become possible.
 
-use std::{collections::BTreeMap, time::Duration};
+mod beat;
+mod calls;
+mod config;
+mod count;
+mod give;
+mod lease;
+mod leave;
+mod lineage;
+mod once;
+mod place;
+mod pulse;
+mod queen;
+pub mod traits;
+mod trust;
+mod view;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use honeyflow_event::{Epoch, Name};
-use honeyflow_runtime::{Class, Failure, Moment};
+use honeyflow_runtime::{Failure, Moment};
 
+use self::{
+    calls::{Asked, Calls, Sent},
+    count::Count,
+    lease::{Kind, Lease},
+    lineage::Lineage,
+    place::Source,
+    pulse::Pulse,
+    trust::{Phase, Trust},
+    view::Known,
+    watch::Watch,
+};
 use crate::{
-    contract::{Claim, Held, HiveStore, Mint, NodeId, Reply, Request, State, Status},
+    contract::{Event, Held, NodeId, QUEEN, Reply, Request, View},
     term::Term,
 };
 
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub node: NodeId,
-    pub name: Name,
-    pub meta: String,
-    pub heartbeat: Duration,
-    pub time_to_live: Duration,
-}
-
-impl Config {
-    pub const HEARTBEAT: Duration = Duration::from_secs(2);
-    pub const TIME_TO_LIVE: Duration = Duration::from_secs(6);
-
-    pub fn new(node: NodeId, name: Name, meta: String) -> Config {
-        Config { node, name, meta, heartbeat: Self::HEARTBEAT, time_to_live: Self::TIME_TO_LIVE }
-    }
-
-    /// Four fifths of the time to live: the rest is margin for clocks that run at different rates.
-    fn trust(&self) -> Duration {
-        self.time_to_live * 4 / 5
-    }
-}
+pub use config::Config;
+pub use count::Engaged;
+pub use once::{take, take_as_member};
 
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Time has passed.
     Tick,
+    /// A fresh identity, as it was asked for.
+    Identity(NodeId),
     Answer {
         call: u64,
-        sent_at: Moment,
         result: Result<Reply, Failure>,
     },
-    /// This lease should be ours.
+    /// This duty should be led by someone who wants it, perhaps by us.
     Want(Name),
+    /// Not any more: it is released.
+    Unwant(Name),
+    /// Released, and not taken again for a while: others may have more luck with it.
+    SitOut {
+        lease: Name,
+        wait: Duration,
+    },
+    /// Our part of a source's shards should be ours. `pinned_only`: those that nobody is pinned to wait.
+    Shards {
+        source: Name,
+        count: u32,
+        pinned_only: bool,
+    },
     /// A new epoch is due: the sequence runs short, or a sink is ahead of `floor`.
     Mint {
         lease: Name,
         floor: Epoch,
     },
+    /// A store has refused what was written under this epoch.
+    Stale {
+        lease: Name,
+        epoch: Epoch,
+    },
+    /// What was under way under this lease has ended, as [`Effect::Leave`] has asked.
+    Left(Name),
+    HandOver {
+        lease: Name,
+        to: Option<NodeId>,
+    },
+    /// When the last request was served.
+    Traffic(Moment),
+    /// May be given traffic.
+    Ready(bool),
+    /// The main runtime is alive.
+    Pulse,
+    /// Lead nothing new, and hand over what is led.
+    Drain,
     Leave,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
+    /// Not answered until then, it counts as unanswered; whatever comes later is not heard.
     Call {
         call: u64,
         request: Request,
+        until: Moment,
     },
+    /// A fresh identity is needed.
+    Identify,
     Granted(Term),
+    /// Come to an end under this lease until then, and say [`Input::Left`]; afterwards its term is dead.
+    Leave {
+        lease: Name,
+        until: Moment,
+    },
     Lost {
         lease: Name,
-        why: &'static str,
+        cause: &'static str,
     },
     /// Every term is good until here.
     Trust(Moment),
-    /// Joining is hopeless, with the reason.
+    /// The view has changed: by these events, or as a whole.
+    Changed {
+        view: Arc<View>,
+        events: Option<Vec<Event>>,
+    },
+    Engaged(Engaged),
+    /// Something a person should read, once.
+    Notice {
+        code: &'static str,
+        message: String,
+    },
+    /// The main runtime has stood still for too long: whoever can should end the process.
+    Stuck,
+    /// Being a member is hopeless, with the reason.
     Refused(Failure),
-    /// Buried by others: begin again under a fresh identity.
+    /// Buried by others: everything held is lost; it comes back under a fresh identity.
     Buried,
     Left,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Out,
-    Joining,
-    In,
-    Leaving,
-    Gone,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hold {
-    Wanted { look_at: Moment },
-    Looking,
-    Taking,
-    Held { epoch: Epoch },
-    Minting { epoch: Epoch },
-    Dead { epoch: Epoch },
-}
-
-#[derive(Clone, PartialEq, Debug)]
-enum Asked {
-    Join,
-    Beat { read_only: bool },
-    Lease(Name),
-    Lineage,
-    Leave,
-}
-
 pub struct Member {
     config: Config,
-    phase: Phase,
-    holds: BTreeMap<Name, Hold>,
-    asked: BTreeMap<u64, Asked>,
-    calls: u64,
-    trust_until: Moment,
-    beat_at: Moment,
-    hearing: Hearing,
-    /// Of the store, once a written beat has made this node eligible there; without it nothing is taken.
-    lineage: Option<Name>,
-}
-
-/// After trust has run out the node asks without renewing until someone answers, and only then renews: one that
-/// cannot hear must not hold its leases for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hearing {
-    Good,
-    Deaf,
-    Renewing,
+    node: Option<NodeId>,
+    now: Moment,
+    random: u64,
+    calls: Calls,
+    trust: Trust,
+    pulse: Pulse,
+    watch: Watch,
+    lineage: Lineage,
+    known: Known,
+    count: Count,
+    engaged_told: Option<Engaged>,
+    leases: BTreeMap<Name, Lease>,
+    sources: Vec<Source>,
+    /// Dead, though the view may still show them.
+    gone: BTreeSet<NodeId>,
+    /// Leases that name us as the next holder, and since when we know.
+    heir_of: BTreeMap<Name, Moment>,
+    look_as_heir_at: Moment,
+    /// Who is queen, as long as her row stands.
+    queen_seen: Option<NodeId>,
+    traffic: Option<Moment>,
+    /// As the store was last told.
+    traffic_told: Option<Moment>,
+    ready: bool,
+    draining: bool,
+    /// Who should have what has to be judged anew.
+    unplaced: bool,
+    /// By node: whether its shards would be ours.
+    inherits: BTreeMap<NodeId, bool>,
+    /// An answered beat has told of the others since somebody was last buried.
+    told: bool,
+    /// Epochs that the store shows lower than they were.
+    fallen: Vec<Held>,
+    beat_early_at: Moment,
+    give_at: Moment,
+    sweep_at: Moment,
+    probe_at: Moment,
+    /// Once per beat.
+    tally_due: bool,
+    mend_due: bool,
+    count_due: bool,
 }
 
 impl Member {
     pub fn new(config: Config) -> Member {
+        let mut leases = BTreeMap::new();
+        if config.stands {
+            leases.insert(QUEEN.into(), Lease::new(Kind::Queen, true));
+        }
         Member {
+            node: None,
+            now: Moment::default(),
+            random: config.seed | 1,
+            calls: Calls::default(),
+            trust: Trust::new(),
+            pulse: Pulse::default(),
+            watch: Watch::default(),
+            lineage: Lineage::default(),
+            known: Known::default(),
+            count: Count::new(config.expected_nodes),
+            engaged_told: None,
+            leases,
+            sources: Vec::new(),
+            gone: BTreeSet::new(),
+            heir_of: BTreeMap::new(),
+            look_as_heir_at: Moment::FAR,
+            queen_seen: None,
+            traffic: None,
+            traffic_told: None,
+            ready: true,
+            draining: false,
+            unplaced: true,
+            inherits: BTreeMap::new(),
+            told: false,
+            fallen: Vec::new(),
+            beat_early_at: Moment::FAR,
+            give_at: Moment::default(),
+            sweep_at: Moment::default(),
+            probe_at: Moment::default(),
+            tally_due: false,
+            mend_due: false,
+            count_due: false,
             config,
-            phase: Phase::Out,
-            holds: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            calls: 0,
-            trust_until: Moment::default(),
-            beat_at: Moment::default(),
-            hearing: Hearing::Good,
-            lineage: None,
         }
     }
 
-    pub fn node(&self) -> NodeId {
-        self.config.node
+    /// None before the first one was given.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
+        let passed = now.since(self.now);
+        self.now = self.now.max(now);
+        if self.trust.runs_out(self.now) {
+            self.end_terms("no heartbeat was answered in time", effects);
+        }
+        self.judge_pulse(passed, effects);
+        for sent in self.calls.overdue(self.now) {
+            let within = sent.until.since(sent.at);
+            self.answer(&sent, Err(calls::no_answer(within)), effects);
+        }
+        self.hear(input, effects);
+        self.act(effects);
+        self.say_engaged(effects);
+    }
+
+    fn hear(&mut self, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Tick => {}
+            Input::Identity(node) => self.identified(node),
+            Input::Answer { call, result } => {
+                if let Some(sent) = self.calls.answered(call) {
+                    self.answer(&sent, result, effects);
+                }
+            }
+            Input::Want(lease) => self.want(lease),
+            Input::Unwant(lease) => self.unwant(&lease, Moment::FAR, effects),
+            Input::SitOut { lease, wait } => self.unwant(&lease, self.now.after(wait), effects),
+            Input::Shards { source, count, pinned_only } => self.want_shards(source, count, pinned_only),
+            Input::Mint { lease, floor } => self.mint_above(&lease, floor, effects),
+            Input::Stale { lease, epoch } => self.refused(&lease, epoch, effects),
+            Input::Left(lease) => self.has_left(&lease, effects),
+            Input::HandOver { lease, to } => self.asked_to_give(&lease, to),
+            Input::Traffic(at) => self.engage(at),
+            Input::Ready(ready) => self.set_ready(ready),
+            Input::Pulse => self.pulsed(),
+            Input::Drain => self.drain(),
+            Input::Leave => self.leave(effects),
+        }
+    }
+
+    fn answer(&mut self, sent: &Sent, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        match &sent.asked {
+            Asked::Join => self.joined(sent, result, effects),
+            Asked::Beat { read_only } => self.beaten(sent, *read_only, result, effects),
+            Asked::View => self.viewed(sent, result, effects),
+            Asked::Lineage => self.beat_soon(result.is_ok()),
+            Asked::Behind => self.went_back(result.is_ok()),
+            Asked::Mend | Asked::Sweep => {}
+            Asked::Bury => self.buried_others(result, effects),
+            Asked::Count => self.counted_as_queen(result, effects),
+            Asked::Tally => self.tallied(result),
+            Asked::Look(names) => self.looked(sent, names, result, effects),
+            Asked::Take(names) => self.taken(names, result, effects),
+            Asked::Mint(names) => self.minted(names, result, effects),
+            Asked::Give(name, heir) => self.given(name, *heir, result, effects),
+            Asked::Release(names) => self.released(names, &result),
+            Asked::Heir(name, heir) => self.announced(name, *heir, result, effects),
+            Asked::Leave => self.gone(effects),
+        }
+    }
+
+    /// After every input: whatever has become possible.
+    fn act(&mut self, effects: &mut Vec<Effect>) {
+        match self.trust.phase {
+            Phase::Out => self.join_if_due(effects),
+            Phase::In => {
+                self.beat_early();
+                self.beat_if_due(effects);
+                if self.trust.holds(self.now) {
+                    self.read_view_if_outdated(effects);
+                    self.place_if_changed(effects);
+                    self.see_to_leases(effects);
+                    self.see_to_hand_overs(effects);
+                    self.bury_the_dead(effects);
+                    self.see_to_the_count(effects);
+                }
+            }
+            Phase::Leaving => self.leave_when_settled(effects),
+            Phase::Joining | Phase::Gone => {}
+        }
     }
 
     /// When the next `Tick` is due.
     pub fn wake_at(&self) -> Moment {
-        // A time that has come and leads to nothing would be asked for again and again.
-        match self.phase {
-            Phase::Out => self.beat_at,
+        let mut at = self.calls.deadline();
+        match self.trust.phase {
+            Phase::Out if self.node.is_some() => at = at.min(self.trust.beat_at),
             Phase::In => {
-                let mut at = if self.is_beating() { Moment::FAR } else { self.beat_at };
-                if self.hearing == Hearing::Good {
-                    at = at.min(self.trust_until);
-                    for hold in self.holds.values() {
-                        if let (Hold::Wanted { look_at }, true) = (hold, self.lineage.is_some()) {
-                            at = at.min(*look_at);
-                        }
+                if !self.calls.is_beating() {
+                    at = at.min(self.trust.beat_at).min(self.beat_early_at);
+                }
+                if self.trust.holds(self.now) {
+                    at = at.min(self.trust.until).min(self.leases_wake_at());
+                    if self.is_watching_locks() {
+                        at = at.min(self.probe_at);
                     }
                 }
-                at
-            }
-            Phase::Joining | Phase::Leaving | Phase::Gone => Moment::FAR,
-        }
-    }
-
-    pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {
-        match input {
-            Input::Tick => {}
-            Input::Want(lease) => {
-                self.holds.entry(lease).or_insert(Hold::Wanted { look_at: now });
-            }
-            Input::Mint { lease, floor } => self.mint(&lease, floor, effects),
-            Input::Leave => self.leave(effects),
-            Input::Answer { call, sent_at, result } => self.answer(call, sent_at, result, now, effects),
-        }
-        self.check_trust(now, effects);
-        self.act(now, effects);
-    }
-
-    fn act(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        match self.phase {
-            Phase::Out if now >= self.beat_at => {
-                self.phase = Phase::Joining;
-                let request = Request::Join {
-                    node: self.config.node,
-                    name: self.config.name.clone(),
-                    heartbeat_ms: millis(self.config.heartbeat),
-                    ttl_ms: millis(self.config.time_to_live),
-                    meta: self.config.meta.clone(),
-                };
-                self.call(Asked::Join, request, effects);
-            }
-            Phase::In => {
-                if now >= self.beat_at && !self.is_beating() {
-                    self.beat_at = now.after(self.config.heartbeat);
-                    let read_only = self.hearing == Hearing::Deaf;
-                    let request = Request::Beat { node: self.config.node, read_only, state: leading() };
-                    self.call(Asked::Beat { read_only }, request, effects);
+                if self.config.pulsed {
+                    at = at.min(self.now.after(self.pulse_step()));
                 }
-                let due: Vec<Name> = self
-                    .holds
-                    .iter()
-                    .filter(|(_, hold)| matches!(hold, Hold::Wanted { look_at } if *look_at <= now))
-                    .map(|(lease, _)| lease.clone())
-                    .collect();
-                for lease in due {
-                    if self.hearing != Hearing::Good || self.lineage.is_none() {
-                        break;
-                    }
-                    self.holds.insert(lease.clone(), Hold::Looking);
-                    self.call(Asked::Lease(lease.clone()), Request::Look { leases: vec![lease] }, effects);
-                }
+                at = at.min(self.count.stale_at(self.now));
             }
             _ => {}
         }
+        // A time that has come and leads to nothing must not be asked for again and again.
+        if at == Moment::FAR { at } else { at.max(self.now.after(Duration::from_millis(1))) }
     }
 
-    fn is_beating(&self) -> bool {
-        self.asked.values().any(|asked| matches!(asked, Asked::Beat { .. }))
+    /// Draws numbers that the seed decides.
+    fn random(&mut self) -> u64 {
+        // xorshift64*: good enough to keep nodes out of step.
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// The next beat tells what has come of it.
+    fn beat_soon(&mut self, answered: bool) {
+        let wait = if answered { Duration::ZERO } else { self.retry_wait() };
+        self.trust.sooner(self.now.after(wait));
+    }
+
+    /// Before what has failed is tried again.
+    fn retry_wait(&mut self) -> Duration {
+        let random = self.random();
+        self.config.retry(random)
     }
 
     fn call(&mut self, asked: Asked, request: Request, effects: &mut Vec<Effect>) {
-        self.calls += 1;
-        self.asked.insert(self.calls, asked);
-        effects.push(Effect::Call { call: self.calls, request });
-    }
-
-    fn check_trust(&mut self, now: Moment, effects: &mut Vec<Effect>) {
-        if self.phase != Phase::In || now < self.trust_until || self.hearing != Hearing::Good {
-            return;
-        }
-        self.hearing = Hearing::Deaf;
-        self.end_terms("no heartbeat was answered in time", effects);
-        self.beat_at = now;
-    }
-
-    fn end_terms(&mut self, why: &'static str, effects: &mut Vec<Effect>) {
-        for (lease, hold) in &mut self.holds {
-            if let Hold::Held { epoch } | Hold::Minting { epoch } = *hold {
-                *hold = Hold::Dead { epoch };
-                effects.push(Effect::Lost { lease: lease.clone(), why });
-            }
-        }
-    }
-
-    fn mint(&mut self, lease: &Name, floor: Epoch, effects: &mut Vec<Effect>) {
-        let Some(Hold::Held { epoch } | Hold::Dead { epoch }) = self.holds.get(lease).copied() else { return };
-        let Some(lineage) = self.lineage.clone() else { return };
-        self.holds.insert(lease.clone(), Hold::Minting { epoch });
-        let node = self.config.node;
-        let claims = vec![Claim { lease: lease.clone(), epoch, floor }];
-        let mint = Mint { lineage, watched: false };
-        let request = Request::HandOver { node, heir: node, claims, cause: "mint".into(), mint };
-        self.call(Asked::Lease(lease.clone()), request, effects);
-    }
-
-    fn leave(&mut self, effects: &mut Vec<Effect>) {
-        if matches!(self.phase, Phase::Leaving | Phase::Gone) {
-            return;
-        }
-        let joined = self.phase == Phase::In;
-        self.phase = Phase::Leaving;
-        if !joined {
-            self.phase = Phase::Gone;
-            effects.push(Effect::Left);
-            return;
-        }
-        let node = self.config.node;
-        for (lease, hold) in std::mem::take(&mut self.holds) {
-            if let Hold::Held { epoch } | Hold::Minting { epoch } | Hold::Dead { epoch } = hold {
-                let held = vec![Held { lease: lease.clone(), epoch }];
-                self.call(Asked::Lease(lease), Request::Release { node, held, cause: "leaving".into() }, effects);
-            }
-        }
-        self.call(Asked::Leave, Request::Leave { node }, effects);
-    }
-
-    fn answer(
-        &mut self,
-        call: u64,
-        sent_at: Moment,
-        result: Result<Reply, Failure>,
-        now: Moment,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(asked) = self.asked.remove(&call) else { return };
-        match (asked, result) {
-            (Asked::Join, Ok(Reply::Joined(_))) if self.phase == Phase::Joining => {
-                self.phase = Phase::In;
-                // At once: nobody may lead before a beat has said that it wants to.
-                self.beat_at = now;
-                self.trusted(sent_at, effects);
-            }
-            // An earlier join whose answer was lost has made a row of this identity: it stays nobody's.
-            (Asked::Join, Ok(_)) if self.phase == Phase::Joining => self.buried(effects),
-            (Asked::Join, Err(failure)) if self.phase == Phase::Joining => {
-                self.phase = Phase::Out;
-                self.beat_at = now.after(self.config.heartbeat / 4);
-                if matches!(failure.class, Class::Fatal | Class::Reject) {
-                    self.phase = Phase::Gone;
-                    effects.push(Effect::Refused(failure));
-                }
-            }
-            (Asked::Beat { read_only }, Ok(Reply::Beat(status))) if self.phase == Phase::In => {
-                self.learn_lineage(&status, effects);
-                if !status.member {
-                    self.buried(effects);
-                } else if read_only {
-                    self.hearing = Hearing::Renewing;
-                    self.beat_at = now;
-                } else {
-                    self.trusted(sent_at, effects);
-                    if now < self.trust_until {
-                        self.hearing = Hearing::Good;
-                        self.revive(effects);
-                    }
-                }
-            }
-            (Asked::Beat { .. }, _) if self.phase == Phase::In => {
-                self.beat_at = now.after(self.config.heartbeat / 4);
-            }
-            (Asked::Lease(lease), result) => self.lease_answered(&lease, result, now, effects),
-            (Asked::Lineage, _) => self.beat_at = self.beat_at.min(now.after(self.config.heartbeat / 4)),
-            (Asked::Leave, _) => {
-                self.phase = Phase::Gone;
-                effects.push(Effect::Left);
-            }
-            _ => {}
-        }
-    }
-
-    fn learn_lineage(&mut self, status: &Status, effects: &mut Vec<Effect>) {
-        let head = &status.head;
-        if head.lineage.as_ref() != Some(&head.server) {
-            self.lineage = None;
-            self.end_terms("the store is not the one it was", effects);
-            let was = head.lineage.as_deref().map(Name::from);
-            let found = head.server.as_str().into();
-            self.call(Asked::Lineage, Request::NewLineage { was, found }, effects);
-        } else if status.renewed {
-            self.lineage = Some(head.server.as_str().into());
-        }
-    }
-
-    fn trusts(&self, now: Moment) -> bool {
-        self.hearing == Hearing::Good && now < self.trust_until
-    }
-
-    fn trusted(&mut self, sent_at: Moment, effects: &mut Vec<Effect>) {
-        self.trust_until = sent_at.after(self.config.trust());
-        effects.push(Effect::Trust(self.trust_until));
-    }
-
-    fn revive(&mut self, effects: &mut Vec<Effect>) {
-        let dead: Vec<Name> =
-            self.holds.iter().filter(|(_, h)| matches!(h, Hold::Dead { .. })).map(|(name, _)| name.clone()).collect();
-        for lease in dead {
-            self.mint(&lease, Epoch(0), effects);
-        }
-    }
-
-    fn buried(&mut self, effects: &mut Vec<Effect>) {
-        self.phase = Phase::Gone;
-        for (lease, hold) in std::mem::take(&mut self.holds) {
-            if matches!(hold, Hold::Held { .. } | Hold::Minting { .. }) {
-                effects.push(Effect::Lost { lease, why: "this node was buried by others" });
-            }
-        }
-        effects.push(Effect::Buried);
-    }
-
-    fn lease_answered(&mut self, lease: &Name, result: Result<Reply, Failure>, now: Moment, effects: &mut Vec<Effect>) {
-        let Some(hold) = self.holds.get(lease).copied() else { return };
-        let node = self.config.node;
-        let again = Hold::Wanted { look_at: now.after(self.config.heartbeat / 4) };
-        let next = match (hold, result) {
-            (Hold::Looking, Ok(Reply::Leases { leases, .. })) => match (leases.into_iter().next(), &self.lineage) {
-                (Some(row), Some(lineage)) if row.free => {
-                    let claims = vec![Claim::new(lease.clone(), row.epoch)];
-                    let mint = Mint { lineage: lineage.clone(), watched: false };
-                    let request = Request::Take { node, claims, cause: "free".into(), mint };
-                    self.call(Asked::Lease(lease.clone()), request, effects);
-                    Hold::Taking
-                }
-                // An earlier take of ours whose answer was lost.
-                (Some(row), _) if row.holder == Some(node) => Hold::Dead { epoch: row.epoch },
-                _ => again,
-            },
-            (Hold::Taking | Hold::Minting { .. } | Hold::Dead { .. }, Ok(Reply::Taken(taken))) => match taken.first() {
-                Some(&Held { epoch, .. }) if self.trusts(now) && !matches!(hold, Hold::Dead { .. }) => {
-                    effects.push(Effect::Granted(Term::granted(lease.clone(), epoch, node)));
-                    Hold::Held { epoch }
-                }
-                // Won, but nobody may trust it any more, or it has died meanwhile: mint anew from it when heard.
-                Some(&Held { epoch, .. }) => Hold::Dead { epoch },
-                None => again,
-            },
-            (Hold::Minting { .. }, Ok(Reply::Refused(_))) => {
-                effects.push(Effect::Lost { lease: lease.clone(), why: "the lease has another holder" });
-                again
-            }
-            (Hold::Minting { .. }, _) => {
-                // Unknown whether a new epoch was minted: the old one may be gone. Look before anything else.
-                effects.push(Effect::Lost { lease: lease.clone(), why: "the store did not say whether it minted" });
-                again
-            }
-            (Hold::Held { .. }, _) => hold,
-            _ => again,
+        let within = match asked {
+            Asked::Take(_) | Asked::Mint(_) | Asked::Give(..) => self.config.mint_deadline(),
+            _ => self.config.deadline(),
         };
-        self.holds.insert(lease.clone(), next);
-        if matches!(next, Hold::Dead { .. }) && self.trusts(now) {
-            self.mint(lease, Epoch(0), effects);
+        let sent = Sent { asked, at: self.now, until: self.now.after(within), version: self.lineage.version };
+        self.calls.send(sent, request, effects);
+    }
+
+    /// May lead: asked for, and nothing speaks against it.
+    fn is_eligible(&self) -> bool {
+        self.config.eligible && !self.draining && !self.pulse.is_deaf()
+    }
+
+    fn say_engaged(&mut self, effects: &mut Vec<Effect>) {
+        let engaged = self.count.engaged(self.now);
+        if self.engaged_told != Some(engaged) {
+            self.engaged_told = Some(engaged);
+            effects.push(Effect::Engaged(engaged));
         }
     }
 }
 
-fn leading() -> State {
-    State { ready: true, eligible: true, ..State::default() }
+/// For what a node draws by itself, the same every time it is asked.
+fn spread(one: NodeId, other: NodeId, below: Duration) -> Duration {
+    let mut text = [0; 32];
+    text[..16].copy_from_slice(one.0.as_bytes());
+    text[16..].copy_from_slice(other.0.as_bytes());
+    let micros = u64::try_from(below.as_micros()).unwrap_or(u64::MAX).max(1);
+    Duration::from_micros(xxhash_rust::xxh64::xxh64(&text, 0) % micros)
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Joins and takes: for commands and tests that need a term and run no heartbeat.
-///
-/// # Errors
-/// As the store says, or `lease-held` if another node holds it.
-pub async fn take(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
-    let (heartbeat_ms, ttl_ms) = (millis(Config::HEARTBEAT), millis(Config::TIME_TO_LIVE));
-    let join = Request::Join { node, name: "once".into(), heartbeat_ms, ttl_ms, meta: "{}".to_owned() };
-    // Whoever is known already is taken for what it says it is.
-    store.call(join).await?;
-    take_as_member(store, node, lease).await
-}
-
-/// Beats, looks and takes, one after the other, as a node that has joined.
-///
-/// # Errors
-/// As the store says, or `lease-held` if another node holds it.
-pub async fn take_as_member(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
-    let misplaced = || Failure::fatal("misplaced-reply", "the hive answered another question");
-    let Reply::Beat(status) = store.call(Request::Beat { node, read_only: false, state: leading() }).await? else {
-        return Err(misplaced());
-    };
-    let lineage: Name = status.head.server.as_str().into();
-    if status.head.lineage.as_deref() != Some(&*lineage) {
-        let was = status.head.lineage.as_deref().map(Name::from);
-        store.call(Request::NewLineage { was, found: lineage.clone() }).await?;
-    }
-    let lease: Name = lease.into();
-    let Reply::Leases { leases, .. } = store.call(Request::Look { leases: vec![lease.clone()] }).await? else {
-        return Err(misplaced());
-    };
-    let row = leases.into_iter().next().ok_or_else(misplaced)?;
-    if !row.free {
-        let holder = row.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
-        return Err(Failure::fatal("lease-held", format!("lease {lease} is held by node {holder}")));
-    }
-    let claims = vec![Claim::new(lease.clone(), row.epoch)];
-    let mint = Mint { lineage, watched: false };
-    match store.call(Request::Take { node, claims, cause: "once".into(), mint }).await? {
-        Reply::Taken(taken) if !taken.is_empty() => Ok(Term::granted(lease, taken[0].epoch, node)),
-        other => Err(Failure::retry("lease-raced", format!("lease {lease} was not given: {other:?}"))),
-    }
 }
 
 #[cfg(test)]

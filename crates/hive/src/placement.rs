@@ -50,6 +50,14 @@ pub fn score(name: &str, twin: Option<NodeId>, lease: &str) -> u64 {
     xxh64(&text, 0)
 }
 
+/// Who comes first for a lease: by score, highest first.
+pub fn order(nodes: &[Candidate], lease: &str) -> Vec<NodeId> {
+    let nodes = Nodes::new(nodes);
+    let mut order: Vec<usize> = (0..nodes.all.len()).collect();
+    order.sort_by_key(|node| (Reverse(nodes.score(*node, lease)), nodes.all[*node].id));
+    order.into_iter().map(|node| nodes.all[node].id).collect()
+}
+
 /// By shard: the place of its owner-to-be in `nodes`.
 pub fn place(nodes: &[Candidate], shards: &[Shard]) -> Vec<Option<usize>> {
     let nodes = Nodes::new(nodes);

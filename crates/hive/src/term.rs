@@ -1,41 +1,139 @@
 //! A term of a lease, and the fence that every effect under it shows.
+//!
+//! A term lives while its node is trusted and until the lease changes hands. Its end is one number that only falls to
+//! nothing: whoever has once been told that a term is dead never hears otherwise, whatever the heartbeat does meanwhile.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use honeyflow_event::{Epoch, Name};
+use honeyflow_runtime::{Clock, Moment};
 
 use crate::contract::NodeId;
 
-/// (lease, epoch, holder): granted by a store's answer, dead for good once trust in it has run out.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// (lease, epoch, holder): granted by a store's answer, dead for good once trust in it has run out. Cheap to clone;
+/// clones live and die together.
+///
+/// ```compile_fail
+/// // Nobody builds a term: it is granted.
+/// let term = honeyflow_hive::Term { lease: "queen".into(), epoch: honeyflow_event::Epoch(1) };
+/// ```
+///
+/// ```compile_fail
+/// // Nor by calling what makes them.
+/// let term = honeyflow_hive::Term::granted;
+/// ```
+#[derive(Clone)]
 pub struct Term {
+    granted: Arc<Granted>,
+}
+
+struct Granted {
     lease: Name,
     epoch: Epoch,
     holder: NodeId,
+    /// In microseconds of the local clock; [`DEAD`] is final.
+    until: AtomicU64,
+    clock: Arc<dyn Clock>,
 }
 
+const DEAD: u64 = 0;
+
 impl Term {
-    /// Only [`crate::Member`] makes terms, from what a store has answered.
-    pub(crate) fn granted(lease: Name, epoch: Epoch, holder: NodeId) -> Term {
-        Term { lease, epoch, holder }
+    /// Only [`crate::Member`] makes terms, from what a store has answered. One that comes too late is born dead.
+    pub(crate) fn granted(lease: Name, epoch: Epoch, holder: NodeId, until: Moment, clock: Arc<dyn Clock>) -> Term {
+        Term { granted: Arc::new(Granted { lease, epoch, holder, until: AtomicU64::new(until.0), clock }) }
     }
 
     pub fn lease(&self) -> &Name {
-        &self.lease
+        &self.granted.lease
     }
 
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        self.granted.epoch
     }
 
     pub fn holder(&self) -> NodeId {
-        self.holder
+        self.granted.holder
     }
 
+    /// Whether its holder may still act under it: one atomic load and one look at the clock.
+    pub fn check(&self) -> bool {
+        self.lives_at(self.granted.clock.now())
+    }
+
+    /// The same, for those who are told what time it is.
+    pub fn lives_at(&self, now: Moment) -> bool {
+        let mut until = self.granted.until.load(Ordering::Acquire);
+        while now.0 >= until {
+            if until == DEAD {
+                return false;
+            }
+            // Said once, it stays true: a beat that is answered at this very moment must find it dead.
+            match self.granted.until.compare_exchange(until, DEAD, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return false,
+                Err(extended) => until = extended,
+            }
+        }
+        true
+    }
+
+    /// What a write under this term shows. Of a dead term it is one that no store accepts.
     pub fn fence(&self) -> Fence {
-        Fence { lease: self.lease.clone(), epoch: self.epoch, holder: self.holder }
+        self.fence_at(self.granted.clock.now()).unwrap_or_else(|| self.with_epoch(Epoch(0)))
+    }
+
+    /// None if the term is dead by then.
+    pub fn fence_at(&self, now: Moment) -> Option<Fence> {
+        self.lives_at(now).then(|| self.with_epoch(self.granted.epoch))
+    }
+
+    /// No row has a holder under epoch 0.
+    fn with_epoch(&self, epoch: Epoch) -> Fence {
+        Fence { lease: self.granted.lease.clone(), epoch, holder: self.granted.holder }
+    }
+
+    /// A beat was answered: it lives on, if it does.
+    pub(crate) fn extend(&self, until: Moment) {
+        let longer = |was: u64| (was != DEAD && was < until.0).then_some(until.0);
+        let _ = self.granted.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
+    }
+
+    pub(crate) fn end(&self) {
+        self.granted.until.store(DEAD, Ordering::Release);
+    }
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Term) -> bool {
+        (self.lease(), self.epoch(), self.holder()) == (other.lease(), other.epoch(), other.holder())
+    }
+}
+
+impl Eq for Term {}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Term({} {} of {})", self.lease(), self.epoch().0, self.holder())
     }
 }
 
 /// What a fenced request shows. The store compares it with the lease row in the transaction that writes.
+///
+/// ```compile_fail
+/// // Without a term there is no fence, and without a fence no fenced request.
+/// use honeyflow_hive::Request;
+/// let count = Request::Count { every_ms: 0, bury: Vec::new() };
+/// ```
+///
+/// ```compile_fail
+/// let fence = honeyflow_hive::Fence { lease: "queen".into(), epoch: honeyflow_event::Epoch(1) };
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fence {
     lease: Name,
@@ -59,5 +157,49 @@ impl Fence {
 
     pub fn holder(&self) -> NodeId {
         self.holder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use honeyflow_runtime::time::BootClock;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn term(until: u64) -> Term {
+        Term::granted("queen".into(), Epoch(7), NodeId(Uuid::from_u128(1)), Moment(until), Arc::new(BootClock))
+    }
+
+    #[test]
+    fn hv_41_a_dead_term_gives_no_fence_that_holds() {
+        let living = term(Moment::FAR.0);
+        assert!(living.check() && living.fence().holds(Epoch(7), Some(living.holder())));
+        living.end();
+        assert!(!living.check());
+        assert!(!living.fence().holds(Epoch(7), Some(living.holder())));
+        assert_eq!(living.fence_at(Moment(0)), None);
+    }
+
+    #[test]
+    fn hv_13_who_was_told_that_it_is_dead_never_hears_otherwise() {
+        let term = term(100);
+        assert!(term.lives_at(Moment(99)));
+        assert!(!term.lives_at(Moment(100)));
+        term.extend(Moment(500));
+        assert!(!term.lives_at(Moment(101)) && !term.clone().lives_at(Moment(1)));
+    }
+
+    #[test]
+    fn hv_12_an_answered_beat_lets_it_live_on_and_never_shortens_it() {
+        let term = term(100);
+        term.extend(Moment(200));
+        term.extend(Moment(150));
+        assert!(term.lives_at(Moment(199)) && !term.lives_at(Moment(200)));
+    }
+
+    #[test]
+    fn hv_41_one_granted_too_late_is_born_dead() {
+        assert!(!term(5).lives_at(Moment(5)));
     }
 }

@@ -21,6 +21,7 @@
 //! | I18 | [`slots`]       | what is given out is returned or held                                      |
 //! | I19 | [`once`]        | what must happen once happens once, under one name, and not early          |
 //! | I20 | [`reason`]      | every open run has a reason to wait, and it is the true one                |
+//! | HI-1 … HI-11 | [`hive`] | epochs, terms, views, counts and burials of a hive                       |
 
 pub mod ack;
 pub mod charge;
@@ -28,6 +29,7 @@ pub mod convergence;
 pub mod exclusion;
 pub mod fence;
 pub mod graph;
+pub mod hive;
 pub mod loss;
 pub mod once;
 pub mod pin;

@@ -1,5 +1,5 @@
 //! Members and leases, in the same database as the outbox, so that fence and lease are one row. The rows are those of the
-//! memory backend; whoever has expired is buried here, as members do not bury yet.
+//! memory backend.
 
 use honeyflow_hive::{Fence, Reply, Request};
 use honeyflow_hive_memory::Rows;
@@ -8,28 +8,16 @@ use honeyflow_runtime::Failure;
 #[derive(Clone, Debug, Default)]
 pub struct ModelHive {
     pub rows: Rows,
-    pub buried: u64,
 }
 
 impl ModelHive {
     /// `hive_ms`: milliseconds since 2020 on the store's clock.
     pub fn apply(&mut self, hive_ms: u64, request: Request) -> Result<Reply, Failure> {
-        self.bury_before(hive_ms, &request);
         self.rows.apply(hive_ms, request)
     }
 
     /// The fence, compared with the lease row.
     pub fn admits(&self, fence: &Fence) -> bool {
         self.rows.holds(fence)
-    }
-
-    /// Whoever's time has run out goes when somebody joins or looks.
-    fn bury_before(&mut self, hive_ms: u64, request: &Request) {
-        if matches!(request, Request::Join { .. } | Request::Look { .. }) {
-            for node in self.rows.expired(hive_ms) {
-                self.rows.bury_known(node, hive_ms);
-                self.buried += 1;
-            }
-        }
     }
 }

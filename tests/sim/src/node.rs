@@ -18,8 +18,9 @@ pub struct Incarnation {
     pub number: u64,
     /// Which machine.
     pub node: usize,
-    /// By source: each database has its own hive.
+    /// By store: each database has its own hive.
     pub members: Vec<Member>,
+    identities: u64,
     pub core: Core,
     pub life: Life,
     /// Nothing is heard or sent until then.
@@ -33,7 +34,8 @@ pub struct Incarnation {
     pub next_worker: WorkerId,
     drift: i64,
     began_at: u64,
-    pub leases: usize,
+    /// Shards that it believes to hold.
+    pub leases: BTreeSet<Name>,
     pub left: usize,
     /// Inputs of its core.
     pub heard: u64,
@@ -56,21 +58,23 @@ pub struct Worker {
 
 impl Incarnation {
     pub fn new(options: &Options, plan: Arc<Plan>, node: usize, number: u64, now: u64) -> Incarnation {
-        let member = |source: usize| {
-            let place = u128::from(number) * 16 + u128::try_from(source).unwrap_or(0);
-            let id = NodeId(uuid::Uuid::from_u128((u128::from(options.seed) << 64) | place));
-            let mut config = member::Config::new(id, format!("node-{node}").into(), "{}".to_owned());
+        let member = |store: u16| {
+            let mut config = member::Config::new(format!("node-{node}"), "{}");
             config.time_to_live = Duration::from_millis(options.ttl_ms);
             config.heartbeat = config.time_to_live / 3;
+            config.seed = options.seed ^ (number * 2 + u64::from(store)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            // Where the leases of a source are all there is to a hive nobody stands for queen.
+            config.stands = options.seed.is_multiple_of(3);
             Member::new(config)
         };
-        let members = (0..plan.sources.len()).map(member).collect();
+        let members = (0..options.stores).map(member).collect();
         let mut core = Core::new(plan, options.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         core.note_facts();
         Incarnation {
             number,
             node,
             members,
+            identities: 0,
             core,
             life: Life::Running,
             paused_until: 0,
@@ -81,7 +85,7 @@ impl Incarnation {
             next_worker: 0,
             drift: options.drift[node],
             began_at: now,
-            leases: 0,
+            leases: BTreeSet::new(),
             left: 0,
             heard: 0,
             held: BTreeSet::new(),
@@ -98,6 +102,13 @@ impl Incarnation {
 
     pub fn holds(&self, workflow: &Name) -> bool {
         self.held.contains(workflow)
+    }
+
+    /// A fresh one each time.
+    pub fn identity(&mut self, seed: u64) -> NodeId {
+        self.identities += 1;
+        let place = u128::from(self.number) << 16 | u128::from(self.identities);
+        NodeId(uuid::Uuid::from_u128((u128::from(seed) << 64) | place))
     }
 
     pub fn is_alive(&self) -> bool {

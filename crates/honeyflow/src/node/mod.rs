@@ -21,7 +21,7 @@ use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
 use honeyflow_engine::shell::{self, SourcePort};
 use honeyflow_evaluate::Pool;
 use honeyflow_event::Name;
-use honeyflow_hive::{NodeId, member};
+use honeyflow_hive::NodeId;
 use honeyflow_hive_sqlite::SqliteHive;
 use honeyflow_runtime::{
     Failure,
@@ -100,15 +100,17 @@ impl Node {
                 hive: Arc::new(SqliteHive::open(&hive)?),
             });
         }
-        let meta = serde_json::json!({ "pid": std::process::id(), "version": env!("CARGO_PKG_VERSION") });
+        // Leases live with the rows they protect; who counts for all nodes is the business of the hive's own database.
+        let mut hive = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named(name.as_str()) };
+        hive.meta.insert("pid".to_owned(), std::process::id().into());
+        hive.meta.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
         let (service, engine) = shell::Service::new(shell::Config {
             concurrency: plan.kinds.iter().map(|kind| steps::concurrency(kind)).collect(),
             pool,
             plan,
             sources: ports,
             steps,
-            member: member::Config::new(incarnation, name.as_str().into(), meta.to_string()),
-            incarnation: Box::new(uuid::Uuid::new_v4),
+            hive,
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });

@@ -65,7 +65,7 @@ impl World {
         self.application.commit(&mut self.stores, self.now, transaction);
     }
 
-    fn store_of(&self, source: SourceId) -> usize {
+    pub(super) fn store_of(&self, source: SourceId) -> usize {
         self.shapes.stores[usize::from(source)]
     }
 
@@ -90,11 +90,10 @@ impl World {
 
     fn at_database<T>(
         &mut self,
-        (who, source): (usize, SourceId),
+        (who, store): (usize, usize),
         ends: Ends,
         execute: impl FnOnce(&mut ModelStore, u64) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let store = self.store_of(source);
         let cut_off = self.incarnations[who].cut_off_until > self.now;
         if ends == Ends::Refused || cut_off || self.down_until[store] > self.now {
             return Err(Failure::retry("unreachable", "the database does not answer"));
@@ -106,11 +105,11 @@ impl World {
     pub(super) fn at_hive(
         &mut self,
         who: usize,
-        source: SourceId,
+        store: usize,
         request: contract::Request,
         ends: Ends,
     ) -> Result<contract::Reply, Failure> {
-        self.at_database((who, source), ends, |store, now| store.hive.apply(ModelStore::hive_ms(now), request))
+        self.at_database((who, store), ends, |store, now| store.hive.apply(ModelStore::hive_ms(now), request))
     }
 
     pub(super) fn store_arrives(&mut self, who: usize, asked: Asked, request: Request, ends: Ends, back: u64) {
@@ -124,7 +123,7 @@ impl World {
         }
         let migrating = self.migrating;
         let mut pages = 0;
-        let result = self.at_database((who, asked.source()), ends, |store, now| {
+        let result = self.at_database((who, self.store_of(asked.source())), ends, |store, now| {
             if let Request::Write(write) = &request {
                 let page = |op: &&Op| matches!(op, Op::FanOut(_));
                 pages = write.ops.iter().filter(page).count() as u64;

@@ -3,6 +3,7 @@
 
 use honeyflow_engine::core::{Input, WorkerId};
 use honeyflow_event::{Key, Stamp};
+use honeyflow_hive::member;
 use honeyflow_store::write::Pause;
 use honeyflow_workflow::{Role, StepId};
 
@@ -75,7 +76,7 @@ impl World {
             }
             Fault::Pause => {
                 // long enough for others to find out and to take over; it lands with the next write
-                let pause = ttl * 2 + self.random.between(SECOND, 3 * SECOND);
+                let pause = ttl * 3 + self.random.between(SECOND, 3 * SECOND);
                 self.incarnations[who].pauses_before_write = Some(pause);
             }
             Fault::Double => {
@@ -88,6 +89,7 @@ impl World {
             Fault::Drain => {
                 self.incarnations[who].life = Life::Draining;
                 self.core_hears(who, Input::Drain);
+                (0..self.stores.len()).for_each(|store| self.tell(who, store, member::Input::Drain));
                 // whoever does not end by itself is ended
                 self.after(5 * SECOND, Happening::Kills { who });
                 self.after(6 * SECOND, Happening::Restarts { node });
@@ -105,7 +107,7 @@ impl World {
     /// A running incarnation that holds a lease, and for a pause one with something about to reach a sink.
     fn victim(&mut self, fault: Fault) -> Option<usize> {
         let now = self.now;
-        let fits = |one: &Incarnation| one.life == Life::Running && one.leases > 0 && one.paused_until <= now;
+        let fits = |one: &Incarnation| one.life == Life::Running && !one.leases.is_empty() && one.paused_until <= now;
         let mut found: Vec<usize> = (0..self.incarnations.len()).filter(|who| fits(&self.incarnations[*who])).collect();
         match fault {
             Fault::Pause => {

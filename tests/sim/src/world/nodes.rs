@@ -1,7 +1,7 @@
 //! The nodes: members and cores hear something, and what they want done is sent on its way.
 
 use honeyflow_engine::{
-    core::{Effect, Input, plan::SourceId},
+    core::{Effect, Input},
     shell::evaluate,
 };
 use honeyflow_hive::member;
@@ -35,9 +35,11 @@ impl World {
         for _ in 0..self.options.workers {
             self.new_worker(who);
         }
-        for source in 0..self.options.sources() {
-            let lease = self.shapes.plan.sources[usize::from(source)].lease.clone();
-            self.member_hears(who, source, member::Input::Want(lease));
+        for store in 0..self.stores.len() {
+            let (source, count) = (["shop", "depot"][store].into(), u32::from(self.stores[store].shards));
+            self.member_hears(who, store, member::Input::Shards { source, count, pinned_only: false });
+            let identity = self.incarnations[who].identity(self.options.seed);
+            self.member_hears(who, store, member::Input::Identity(identity));
         }
         if self.options.plan.holds > 0 {
             self.after(SECOND, Happening::Looks { who });
@@ -69,9 +71,9 @@ impl World {
             self.after(wait, Happening::Tick { who });
             return;
         }
-        for source in 0..self.options.sources() {
+        for store in 0..self.stores.len() {
             if self.incarnations[who].is_alive() {
-                self.member_hears(who, source, member::Input::Tick);
+                self.member_hears(who, store, member::Input::Tick);
             }
         }
         if self.incarnations[who].is_alive() {
@@ -91,43 +93,57 @@ impl World {
         }
     }
 
-    pub(super) fn member_hears(&mut self, who: usize, source: SourceId, input: member::Input) {
+    pub(super) fn member_hears(&mut self, who: usize, store: usize, input: member::Input) {
         let now = self.incarnations[who].local(self.now);
         let mut effects = std::mem::take(&mut self.member_effects);
-        self.incarnations[who].members[usize::from(source)].step(input, now, &mut effects);
+        self.incarnations[who].members[store].step(input, now, &mut effects);
         for effect in effects.drain(..) {
             match effect {
-                member::Effect::Call { call, request } => {
+                member::Effect::Call { call, request, .. } => {
                     let (there, back, ends) = self.travel();
-                    let happening = Happening::HiveArrives { who, source, call, sent_at: now, request, ends, back };
-                    self.after(there, happening);
+                    self.after(there, Happening::HiveArrives { who, store, call, request, ends, back });
+                }
+                member::Effect::Identify => {
+                    let identity = self.incarnations[who].identity(self.options.seed);
+                    self.tell(who, store, member::Input::Identity(identity));
                 }
                 member::Effect::Granted(term) => {
                     let (lease, epoch) = (term.lease().to_string(), term.epoch());
                     self.note(epoch.0);
                     let holder = self.incarnations[who].number;
                     self.history.held.push(Held { lease, epoch, holder });
-                    self.incarnations[who].leases += 1;
+                    // a queen writes nothing here
+                    if term.lease().starts_with("shard/") {
+                        self.incarnations[who].leases.insert(term.lease().clone());
+                    }
                     self.core_hears(who, Input::Granted(term));
                 }
                 member::Effect::Lost { lease, .. } => {
                     let incarnation = &mut self.incarnations[who];
-                    incarnation.leases = incarnation.leases.saturating_sub(1);
-                    if incarnation.leases == 0 && incarnation.pauses_before_write.take().is_some() {
+                    incarnation.leases.remove(&lease);
+                    if incarnation.leases.is_empty() && incarnation.pauses_before_write.take().is_some() {
                         self.after(AGAIN, Happening::Strikes(Fault::Pause));
                     }
                     self.core_hears(who, Input::Lost { lease });
                 }
-                member::Effect::Trust(until) => self.core_hears(who, Input::Trust { source, until }),
+                member::Effect::Leave { lease, .. } => self.core_hears(who, Input::Leave { lease }),
+                member::Effect::Trust(until) => {
+                    for source in 0..self.options.sources() {
+                        if self.store_of(source) == store {
+                            self.core_hears(who, Input::Trust { source, until });
+                        }
+                    }
+                }
                 member::Effect::Left if self.incarnations[who].left + 1 < self.incarnations[who].members.len() => {
                     self.incarnations[who].left += 1;
                 }
-                member::Effect::Refused(_) | member::Effect::Buried | member::Effect::Left => {
+                member::Effect::Refused(_) | member::Effect::Left => {
                     self.dies(who);
                     let node = self.incarnations[who].node;
                     let wait = self.random.between(50 * MILLI, SECOND);
                     self.after(wait, Happening::Restarts { node });
                 }
+                _ => {}
             }
         }
         self.member_effects = effects;
@@ -191,17 +207,22 @@ impl World {
                 return self.give(who, worker, batch, work);
             }
             Effect::Mint { source, lease, floor } => {
-                return self.tell(who, source, member::Input::Mint { lease, floor });
+                return self.tell(who, self.store_of(source), member::Input::Mint { lease, floor });
+            }
+            Effect::Left { lease } => {
+                self.incarnations[who].leases.remove(&lease);
+                let store = self.shapes.plan.sources.iter().find(|source| source.lease == lease);
+                return self.tell(who, store.map_or(0, |source| source.port), member::Input::Left(lease));
             }
             Effect::Drained => {
-                return (0..self.options.sources()).for_each(|source| self.tell(who, source, member::Input::Leave));
+                return (0..self.stores.len()).for_each(|store| self.tell(who, store, member::Input::Leave));
             }
             Effect::Judge { judge, items, .. } => {
                 let input = Input::Judged { judge, results: items.iter().map(evaluate::judge).collect() };
                 let wait = 1 + self.random.below(self.options.steps.latency_us);
                 return self.after(wait, Happening::Hears { who, input });
             }
-            Effect::Cancel { .. } | Effect::Left { .. } | Effect::Alarm { .. } => return,
+            Effect::Cancel { .. } | Effect::Alarm { .. } => return,
         };
         let (mut there, back, mut ends) = self.travel();
         if let (Asked::Write(..), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {
@@ -220,8 +241,8 @@ impl World {
     }
 
     /// The member has a thread of its own: it hears a moment later.
-    fn tell(&mut self, who: usize, source: SourceId, input: member::Input) {
-        self.after(1, Happening::Tells { who, source, input });
+    pub(super) fn tell(&mut self, who: usize, store: usize, input: member::Input) {
+        self.after(1, Happening::Tells { who, store, input });
     }
 
     /// Pauses that people have asked for are told to the core, again and again.

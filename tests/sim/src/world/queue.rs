@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use honeyflow_engine::core::{BatchId, Input, WorkerId, input::Work, plan::SourceId};
+use honeyflow_engine::core::{BatchId, Input, WorkerId, input::Work};
 use honeyflow_hive::{contract, member};
-use honeyflow_runtime::{Failure, Moment};
+use honeyflow_runtime::Failure;
 use honeyflow_store::Request;
 
 use super::{World, database::Asked, database::Ends, workers::Answer};
@@ -17,18 +17,16 @@ pub(super) enum Happening {
     /// A request arrives at the database; the answer travels back for `back`.
     HiveArrives {
         who: usize,
-        source: SourceId,
+        store: usize,
         call: u64,
-        sent_at: Moment,
         request: contract::Request,
         ends: Ends,
         back: u64,
     },
     HiveAnswers {
         who: usize,
-        source: SourceId,
+        store: usize,
         call: u64,
-        sent_at: Moment,
         result: Result<contract::Reply, Failure>,
     },
     StoreArrives {
@@ -45,7 +43,7 @@ pub(super) enum Happening {
     /// The core tells the member.
     Tells {
         who: usize,
-        source: SourceId,
+        store: usize,
         input: member::Input,
     },
     Works {
@@ -122,15 +120,15 @@ impl World {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Tick { who } => self.tick(who),
-            Happening::HiveArrives { who, source, call, sent_at, request, ends, back } => {
-                let result = self.at_hive(who, source, request, ends);
-                self.after(back, Happening::HiveAnswers { who, source, call, sent_at, result });
+            Happening::HiveArrives { who, store, call, request, ends, back } => {
+                let result = self.at_hive(who, store, request, ends);
+                self.after(back, Happening::HiveAnswers { who, store, call, result });
             }
-            Happening::HiveAnswers { who, source, call, sent_at, result } => {
+            Happening::HiveAnswers { who, store, call, result } => {
                 if let Some(wait) = self.deferred(who) {
-                    self.after(wait, Happening::HiveAnswers { who, source, call, sent_at, result });
+                    self.after(wait, Happening::HiveAnswers { who, store, call, result });
                 } else if self.incarnations[who].is_alive() {
-                    self.member_hears(who, source, member::Input::Answer { call, sent_at, result });
+                    self.member_hears(who, store, member::Input::Answer { call, result });
                 }
             }
             Happening::StoreArrives { who, asked, request, ends, back } => {
@@ -143,11 +141,11 @@ impl World {
                     self.core_hears(who, input);
                 }
             }
-            Happening::Tells { who, source, input } => {
+            Happening::Tells { who, store, input } => {
                 if let Some(wait) = self.deferred(who) {
-                    self.after(wait, Happening::Tells { who, source, input });
+                    self.after(wait, Happening::Tells { who, store, input });
                 } else if self.incarnations[who].is_alive() {
-                    self.member_hears(who, source, input);
+                    self.member_hears(who, store, input);
                 }
             }
             Happening::Works { who, worker, batch, work, answer } => self.works(who, worker, batch, work, answer),

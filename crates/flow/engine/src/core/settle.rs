@@ -214,7 +214,8 @@ impl Core {
         if !self.is_trusted(super::id(source)) {
             return;
         }
-        let fence = self.sources[source].term.as_ref().expect("trusted").fence();
+        let now = self.now;
+        let Some(fence) = self.sources[source].term.as_ref().and_then(|term| term.fence_at(now)) else { return };
         let settling = &mut self.sources[source].settling;
         let (mut ops, mut after) = settling.next_ops(limit);
         // Whoever pays a row's last obligation deletes it: not before a park that paid another one is on its way too.

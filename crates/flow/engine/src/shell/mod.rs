@@ -1,6 +1,7 @@
 //! Carries out what the core decides. One task owns the core; everything else answers to it by message.
 
 pub mod evaluate;
+mod shards;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
@@ -10,13 +11,14 @@ use futures_util::future::BoxFuture;
 use hashbrown::HashMap;
 use honeyflow_evaluate::{Evaluator, Pool};
 use honeyflow_event::{Key, Name};
-use honeyflow_hive::{HiveStore, NodeId, member, service};
+use honeyflow_hive::{HiveStore, Options, service::Change};
 use honeyflow_runtime::{Clock, Failure};
 use honeyflow_source::Source;
 use honeyflow_step::Step;
 use honeyflow_store::{Reply, Request, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::shards::{Happened, Hives};
 use crate::core::{
     Core, Effect, Input,
     people::RunView,
@@ -54,9 +56,8 @@ pub struct Config {
     pub concurrency: Vec<u32>,
     /// Expressions over events are evaluated on its threads.
     pub pool: Arc<Pool>,
-    pub member: member::Config,
-    /// A fresh identity for each start.
-    pub incarnation: Box<dyn Fn() -> uuid::Uuid + Send + Sync>,
+    /// How this node takes part in the hive of each source's database.
+    pub hive: Options,
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
 }
@@ -141,23 +142,7 @@ impl Service {
         let (inputs, mut received) = mpsc::channel(INPUTS_MAX);
         self.inputs.store(Some(Arc::new(inputs.clone())));
         // A fresh identity each time: an incarnation that failed never comes back.
-        let member = member::Config { node: NodeId((self.config.incarnation)()), ..self.config.member.clone() };
-        // At most a handful of changes per heartbeat; the channel is read before anything else can pile up.
-        let (changes, mut changed) = mpsc::unbounded_channel();
-        let mut hives = Vec::new();
-        for (at, port) in self.config.sources.iter().enumerate() {
-            let changes = changes.clone();
-            let shards = self.config.plan.sources.iter().filter(|source| source.port == at);
-            hives.push(service::join(
-                port.hive.clone(),
-                member.clone(),
-                shards.map(|source| source.lease.clone()).collect(),
-                self.config.clock.clone(),
-                move |change| {
-                    let _ = changes.send((at, change));
-                },
-            )?);
-        }
+        let (mut shards, mut changed) = self.join_hives().await?;
         let mut core = Core::new(self.config.plan.clone(), self.config.seed);
         let mut effects = Vec::new();
         let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
@@ -167,44 +152,48 @@ impl Service {
         loop {
             for effect in effects.drain(..) {
                 if let Effect::Drained = effect {
-                    leave(&hives, &mut changed).await;
+                    shards.leave().await;
                     self.status.send_replace(core.status());
                     return Ok(());
                 }
-                self.carry_out(effect, &hives, &inputs);
+                self.carry_out(effect, &mut shards, &inputs);
             }
             let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
-                Some(input) = received.recv() => {
-                    core.advance(input, self.config.clock.now(), &mut effects);
-                    for _ in 1..INPUTS_AT_ONCE {
-                        let Ok(input) = received.try_recv() else { break };
+                Some(mut input) = received.recv() => {
+                    for _ in 0..INPUTS_AT_ONCE {
+                        if let Input::Drain = input {
+                            shards.drain();
+                        }
                         core.advance(input, self.config.clock.now(), &mut effects);
+                        let Ok(next) = received.try_recv() else { break };
+                        input = next;
                     }
                 }
-                Some((port, change)) = changed.recv() => match change {
-                    service::Change::Granted(term) => {
-                        tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
-                        core.advance(Input::Granted(term), self.config.clock.now(), &mut effects);
-                    }
-                    service::Change::Lost { lease, why } => {
-                        tracing::warn!(%lease, why, "lease lost");
-                        core.advance(Input::Lost { lease }, self.config.clock.now(), &mut effects);
-                    }
-                    service::Change::Trust(until) => {
-                        for (source, planned) in self.config.plan.sources.iter().enumerate() {
-                            if planned.port == port {
-                                let source = crate::core::id(source);
-                                core.advance(Input::Trust { source, until }, self.config.clock.now(), &mut effects);
+                Some((port, happened)) = changed.recv() => {
+                    let now = self.config.clock.now();
+                    match happened {
+                        Happened::Changed(Change::Gained(term)) => {
+                            core.advance(Input::Granted(term), now, &mut effects);
+                        }
+                        Happened::Changed(Change::Leave { lease, .. }) => {
+                            core.advance(Input::Leave { lease }, now, &mut effects);
+                        }
+                        Happened::Changed(Change::Lost { lease, .. }) => {
+                            core.advance(Input::Lost { lease }, now, &mut effects);
+                        }
+                        Happened::Trusted(until) => {
+                            for (source, planned) in self.config.plan.sources.iter().enumerate() {
+                                if planned.port == port {
+                                    let source = crate::core::id(source);
+                                    core.advance(Input::Trust { source, until }, now, &mut effects);
+                                }
                             }
                         }
+                        Happened::Ended(failure) => return Err(failure),
                     }
-                    service::Change::Refused(failure) => return Err(failure),
-                    service::Change::Buried | service::Change::Left => {
-                        return Err(Failure::retry("buried", "this node was buried by others"));
-                    }
-                },
+                }
                 Some(Question { key, limit, answer }) = asked.recv() => {
                     let _ = answer.send(core.runs(key.as_deref(), limit));
                 }
@@ -230,7 +219,7 @@ impl Service {
         &self.config.sources[self.config.plan.sources[source as usize].port]
     }
 
-    fn carry_out(&self, effect: Effect, hives: &[service::Handle], inputs: &mpsc::Sender<Input>) {
+    fn carry_out(&self, effect: Effect, shards: &mut Hives, inputs: &mpsc::Sender<Input>) {
         let inputs = inputs.clone();
         match effect {
             Effect::Poll { source, poll, request } => {
@@ -289,10 +278,12 @@ impl Service {
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.
             Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
             Effect::Mint { source, lease, floor } => {
-                let hive = hives[self.config.plan.sources[source as usize].port].clone();
-                tokio::spawn(async move { hive.mint(lease, floor).await });
+                shards.mint(self.config.plan.sources[source as usize].port, lease, floor);
             }
-            Effect::Left { lease } => tracing::info!(%lease, "shard left"),
+            Effect::Left { lease } => {
+                let planned = self.config.plan.sources.iter().find(|source| source.lease == lease);
+                shards.left(planned.map_or(0, |source| source.port), lease);
+            }
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
             Effect::Drained => {}
         }
@@ -307,19 +298,4 @@ async fn answered<T: Send + 'static>(call: BoxFuture<'static, Result<T, Failure>
         Ok(Err(_)) => Err(Failure::retry("no-answer", format!("the store has not answered within {CALL_TIMEOUT:?}"))),
         Err(error) => Err(Failure::retry("panicked", format!("a call to the store panicked: {error}"))),
     }
-}
-
-async fn leave(hives: &[service::Handle], changed: &mut mpsc::UnboundedReceiver<(usize, service::Change)>) {
-    let left = async {
-        for hive in hives {
-            hive.leave().await;
-        }
-        let mut open = hives.len();
-        while open > 0 {
-            let Some((_, change)) = changed.recv().await else { return };
-            open -= usize::from(matches!(change, service::Change::Left | service::Change::Buried));
-        }
-    };
-    // Without the store the row stays until it is buried: leaving is best effort.
-    let _ = tokio::time::timeout(Duration::from_secs(2), left).await;
 }

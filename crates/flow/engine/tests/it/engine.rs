@@ -15,7 +15,6 @@ use honeyflow_engine::{
     shell::{Config, Handle, Service, SourcePort},
 };
 use honeyflow_event::{Event, Key, Stamp};
-use honeyflow_hive::{NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 use honeyflow_source::{Intake, Source};
@@ -129,7 +128,6 @@ impl Engine {
         let step: Arc<dyn Step> = Arc::new(Scripted(target.clone()));
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
-        let member = member::Config::new(NodeId(uuid::Uuid::from_u128(1)), "node".into(), "{}".to_owned());
         let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
@@ -137,8 +135,7 @@ impl Engine {
             plan,
             sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive }],
             steps,
-            member,
-            incarnation: Box::new(uuid::Uuid::new_v4),
+            hive: honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("node") },
             clock: Arc::new(clock),
             seed: 7,
         });

@@ -4,6 +4,7 @@ use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply,
     contract::{Claim, EventKind, Held, LeaseRow, Mint, Refusal},
+    planted,
 };
 use honeyflow_runtime::Failure;
 
@@ -43,7 +44,8 @@ impl Rows {
 
     fn may_mint(&self, now_ms: u64, mint: &Mint) -> Result<(), Refusal> {
         let view = self.view.as_ref().ok_or(Refusal::Lineage)?;
-        if *mint.lineage != *self.server || view.lineage.as_ref() != Some(&self.server) {
+        let same = *mint.lineage == *self.server && view.lineage.as_ref() == Some(&self.server);
+        if !same && !planted::on("lineage not compared") {
             return Err(Refusal::Lineage);
         }
         if view.hold.is_some() {
@@ -73,7 +75,9 @@ impl Rows {
         if !self.may_lead(now_ms, node) {
             return Ok(Reply::Refused(Refusal::Unfit));
         }
-        let allowed = |rows: &Rows, lease: &Lease, claim: &Claim| lease.epoch == claim.epoch && rows.is_free(lease);
+        let unseen = planted::on("take without epoch compare");
+        let allowed =
+            |rows: &Rows, lease: &Lease, claim: &Claim| (lease.epoch == claim.epoch && rows.is_free(lease)) || unseen;
         self.mint(now_ms, node, claims, cause, EventKind::Taken, allowed)
     }
 
@@ -112,7 +116,8 @@ impl Rows {
         for claim in claims {
             let lease = self.leases.get(&claim.lease).filter(|lease| allowed(self, lease, claim));
             if let Some(lease) = lease.filter(|_| minted.iter().all(|held| held.lease != claim.lease)) {
-                let epoch = Epoch((lease.epoch.0 + 1).max(now_ms).max(claim.floor.0.saturating_add(1)));
+                let next = if planted::on("plain epoch") { 0 } else { now_ms };
+                let epoch = Epoch((lease.epoch.0 + 1).max(next).max(claim.floor.0.saturating_add(1)));
                 if epoch > Epoch::MAX {
                     let said = format!("lease {}: epoch {} is beyond 2^40", claim.lease, epoch.0);
                     return Err(Failure::fatal("epoch-too-large", said));

@@ -7,6 +7,7 @@ use honeyflow_hive::{
         Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, SOONEST_MAX, State,
         Status, Watched,
     },
+    planted,
 };
 use honeyflow_runtime::Failure;
 
@@ -50,6 +51,12 @@ impl Rows {
     }
 
     pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) {
+        if planted::on("renew by name only") {
+            let name = self.nodes.get(&node).map(|row| row.name.clone());
+            for row in self.nodes.values_mut().filter(|row| Some(&row.name) == name.as_ref()) {
+                (row.beat, row.expires_ms) = (row.beat + 1, now_ms + row.ttl_ms);
+            }
+        }
         let Some(row) = self.nodes.get_mut(&node) else { return };
         let was = (row.ready, row.eligible);
         row.beat += 1;

@@ -3,6 +3,7 @@
 mod beat;
 mod conformance;
 mod lock;
+mod standby;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

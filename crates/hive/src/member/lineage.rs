@@ -1,0 +1,137 @@
+//! Where the store comes from: its history is known, or nobody mints.
+//!
+//! | found with a beat                              | follows                                                        |
+//! |------------------------------------------------|----------------------------------------------------------------|
+//! | the server is the recorded one, as before      | nothing                                                        |
+//! | another server than before                     | terms die                                                      |
+//! | a server we had left less than 2 ttl ago       | the node stops: two writers                                    |
+//! | the server is not the recorded one             | terms die; it is recorded, compared with what was              |
+//! | another origin                                 | terms die: it is another hive of the same name                 |
+//! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person           |
+//! | a hold                                         | nobody mints                                                   |
+//! | recorded for less than the longest ttl         | nobody mints, unless it has watched this lineage for 2 ttl itself |
+
+use std::time::Duration;
+
+use honeyflow_event::Name;
+use honeyflow_runtime::Moment;
+use uuid::Uuid;
+
+use crate::contract::{Head, Mint};
+
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    /// Under which this node mints, and since when it has watched it without a gap.
+    current: Option<(Name, Moment)>,
+    left: Vec<(Name, Moment)>,
+    origin: Option<Uuid>,
+    /// The highest that was seen.
+    pub version: u64,
+    held: bool,
+    /// Not before; whoever has watched for long enough need not wait.
+    mint_at: Moment,
+    longest_ttl: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Finding {
+    Same,
+    /// What was held is not to be trusted any more; the rows must be read anew.
+    Changed,
+    /// The same, and the store is to record where it comes from now.
+    Unrecorded {
+        was: Option<Name>,
+        found: Name,
+    },
+    /// It shows less than it did.
+    WentBack(Name),
+    /// A server that was replaced answers again.
+    TwoWriters(Name),
+    /// A person has accepted what a restore brought: rows must be read anew.
+    Accepted,
+}
+
+impl Lineage {
+    /// `asked`: the version that was known when the question was sent.
+    pub fn learn(&mut self, head: &Head, asked: u64, ttl: Duration, now: Moment) -> Finding {
+        let server: Name = head.server.as_str().into();
+        self.longest_ttl = Duration::from_millis(head.max_ttl_ms).max(ttl);
+        self.left.retain(|(_, at)| now.since(*at) < self.longest_ttl * 2);
+        let moved = self.current.as_ref().is_some_and(|(name, _)| *name != server);
+        if moved {
+            if self.left.iter().any(|(name, _)| *name == server) {
+                return Finding::TwoWriters(server);
+            }
+            let before = self.current.take();
+            self.left.extend(before.map(|(name, _)| (name, now)));
+        }
+        self.mint_at = now.after(Duration::from_millis(head.wait_ms()));
+        if head.lineage.as_deref() != Some(&*server) {
+            self.forget();
+            return Finding::Unrecorded { was: head.lineage.as_deref().map(Name::from), found: server };
+        }
+        let another = self.origin.is_some() && self.origin != head.origin;
+        self.origin = head.origin;
+        if moved || another {
+            self.forget();
+            self.version = head.version;
+            self.current = Some((server, now));
+            return Finding::Changed;
+        }
+        if self.current.is_none() {
+            self.current = Some((server.clone(), now));
+        }
+        if head.version < asked {
+            return Finding::WentBack(server);
+        }
+        self.version = self.version.max(head.version);
+        let accepted = self.held && head.hold.is_none();
+        self.held = head.hold.is_some();
+        if accepted { Finding::Accepted } else { Finding::Same }
+    }
+
+    /// Our own beats had a gap: what stood in between is not known.
+    pub fn unwatched(&mut self, now: Moment) {
+        if let Some((_, since)) = &mut self.current {
+            *since = now;
+        }
+    }
+
+    /// The store has been told that it went back: what we knew of it is no measure any more.
+    pub fn went_back(&mut self) {
+        self.version = 0;
+    }
+
+    fn forget(&mut self) {
+        self.current = None;
+        self.version = 0;
+    }
+
+    pub fn name(&self) -> Option<&Name> {
+        self.current.as_ref().map(|(name, _)| name)
+    }
+
+    /// None: nobody mints now.
+    pub fn mint(&self, now: Moment) -> Option<Mint> {
+        let (name, since) = self.current.as_ref()?;
+        let watched = now.since(*since) >= self.longest_ttl * 2;
+        let allowed = !self.held && (now >= self.mint_at || watched);
+        allowed.then(|| Mint { lineage: name.clone(), watched })
+    }
+
+    /// When it may be tried again, if time is all that is missing.
+    pub fn mint_at(&self) -> Moment {
+        match &self.current {
+            Some((_, since)) if !self.held => self.mint_at.min(since.after(self.longest_ttl * 2)),
+            _ => Moment::FAR,
+        }
+    }
+
+    /// The store has said how long to wait.
+    pub fn not_before(&mut self, at: Moment) {
+        self.mint_at = self.mint_at.max(at);
+    }
+}
+
+#[cfg(test)]
+mod tests;

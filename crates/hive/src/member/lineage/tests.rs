@@ -1,0 +1,95 @@
+use super::*;
+
+const TTL: Duration = Duration::from_secs(6);
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_millis(seconds * 1000)
+}
+
+fn head(server: &str, recorded: &str, version: u64) -> Head {
+    Head {
+        hive_ms: 1_000_000,
+        server: server.to_owned(),
+        origin: Some(Uuid::from_u128(1)),
+        lineage: Some(recorded.to_owned()),
+        max_ttl_ms: 6_000,
+        version,
+        ..Head::default()
+    }
+}
+
+fn known() -> Lineage {
+    let mut lineage = Lineage::default();
+    assert_eq!(lineage.learn(&head("a", "a", 5), 0, TTL, at(0)), Finding::Same);
+    lineage
+}
+
+#[test]
+fn hv_23_another_server_is_recorded_before_anybody_mints() {
+    let mut lineage = known();
+    assert!(lineage.mint(at(0)).is_some());
+    let found = lineage.learn(&head("b", "a", 5), 5, TTL, at(1));
+    assert_eq!(found, Finding::Unrecorded { was: Some("a".into()), found: "b".into() });
+    assert_eq!(lineage.mint(at(1)), None);
+    assert_eq!(lineage.mint_at(), Moment::FAR);
+    let recorded = Head { lineage_ms: 999_000, ..head("b", "b", 1_000_000) };
+    assert_eq!(lineage.learn(&recorded, 0, TTL, at(2)), Finding::Same);
+    assert_eq!(lineage.mint(at(2)), None, "what was held under the old one has not ended");
+    assert_eq!(lineage.mint_at(), at(7));
+    assert!(lineage.mint(at(7)).is_some_and(|mint| &*mint.lineage == "b" && !mint.watched));
+}
+
+/// HV-15: the store's clock may be wrong; what one has watched oneself for long enough is not.
+#[test]
+fn hv_23_whoever_has_watched_for_two_times_to_live_need_not_wait() {
+    let mut lineage = Lineage::default();
+    let far_ahead = |seconds| {
+        let head = Head { lineage_ms: 9_000_000, ..head("a", "a", 5) };
+        (head, at(seconds))
+    };
+    for seconds in [0, 4, 8, 11] {
+        let (head, now) = far_ahead(seconds);
+        lineage.learn(&head, 0, TTL, now);
+        assert_eq!(lineage.mint(now), None);
+    }
+    assert!(lineage.mint(at(12)).is_some_and(|mint| mint.watched));
+    lineage.unwatched(at(13));
+    assert_eq!(lineage.mint(at(13)), None, "not over a gap of one's own beats");
+}
+
+#[test]
+fn hv_23_a_server_that_was_replaced_and_answers_again_stops_the_node() {
+    let mut lineage = known();
+    assert_eq!(lineage.learn(&head("b", "b", 9), 5, TTL, at(1)), Finding::Changed);
+    assert_eq!(lineage.learn(&head("a", "a", 9), 5, TTL, at(5)), Finding::TwoWriters("a".into()));
+    let mut lineage = known();
+    lineage.learn(&head("b", "b", 9), 5, TTL, at(1));
+    assert_eq!(lineage.learn(&head("a", "a", 9), 5, TTL, at(13)), Finding::Changed, "long after");
+}
+
+#[test]
+fn hv_23_a_store_that_went_back_is_told_and_holds() {
+    let mut lineage = known();
+    assert_eq!(lineage.learn(&head("a", "a", 4), 5, TTL, at(1)), Finding::WentBack("a".into()));
+    lineage.went_back();
+    let held = Head { hold: Some("restore".to_owned()), ..head("a", "a", 4) };
+    assert_eq!(lineage.learn(&held, 0, TTL, at(2)), Finding::Same);
+    assert_eq!((lineage.mint(at(2)), lineage.mint_at()), (None, Moment::FAR));
+    assert_eq!(lineage.learn(&head("a", "a", 1_000_001), 4, TTL, at(3)), Finding::Accepted);
+    assert!(lineage.mint(at(3)).is_some());
+}
+
+/// Answers may overtake each other: only what was known when the question was sent is a measure.
+#[test]
+fn hv_23_an_answer_that_was_overtaken_is_no_restore() {
+    let mut lineage = known();
+    lineage.learn(&head("a", "a", 9), 5, TTL, at(1));
+    assert_eq!(lineage.learn(&head("a", "a", 7), 5, TTL, at(2)), Finding::Same);
+}
+
+#[test]
+fn hv_23_another_hive_of_the_same_name_is_another() {
+    let mut lineage = known();
+    let other = Head { origin: Some(Uuid::from_u128(2)), ..head("a", "a", 1) };
+    assert_eq!(lineage.learn(&other, 5, TTL, at(1)), Finding::Changed);
+}

@@ -1,0 +1,253 @@
+//! Who should have what, and when a free lease is taken.
+//!
+//! | a free lease            | is taken by us                                                      |
+//! |-------------------------|----------------------------------------------------------------------|
+//! | shard that should be ours | at once, all of them in one request                                |
+//! | shard of another          | if it is still free after two heartbeats                           |
+//! | pinned, its node dead     | after the lease like any other, or never where the pin says so     |
+//! | duty                      | first in rendezvous order: at once; others after two heartbeats    |
+//! | queen                     | the first three within 50 ms, then one every 50 ms, in that order  |
+
+use std::time::Duration;
+
+use honeyflow_event::Name;
+use honeyflow_runtime::{Failure, Moment};
+
+use super::{
+    Effect, Member,
+    lease::{Kind, Lease, State},
+    spread,
+    traits::shard_lease,
+    trust::Phase,
+};
+use crate::{
+    contract::{NodeId, QUEEN},
+    placement::{Candidate, Shard, order, place},
+};
+
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    name: Name,
+    count: u32,
+    pinned_only: bool,
+    /// That others have made as many.
+    checked: bool,
+    alarmed: bool,
+}
+
+impl Member {
+    pub(super) fn want_shards(&mut self, name: Name, count: u32, pinned_only: bool) {
+        let at = self.sources.len();
+        for shard in 0..count {
+            self.leases.insert(shard_lease(&name, shard), Lease::new(Kind::Shard(at), true));
+        }
+        self.sources.push(Source { name, count, pinned_only, checked: false, alarmed: false });
+        self.unplaced = true;
+    }
+
+    /// Those who may lead, as the view shows them.
+    fn candidates(&self, source: Option<&str>, without: Option<NodeId>) -> Vec<Candidate> {
+        let ours = |id| Some(id) == self.node;
+        let lives = |id: NodeId| !self.gone.contains(&id) && Some(id) != without && (!ours(id) || self.is_eligible());
+        let mut candidates = Vec::new();
+        for node in self.known.nodes().iter().filter(|node| node.eligible && lives(node.id)) {
+            let Some(traits) = self.known.traits(node.id) else { continue };
+            if source.is_none_or(|source| traits.takes(source)) {
+                candidates.push(Candidate {
+                    id: node.id,
+                    name: node.name.as_str().into(),
+                    weight: traits.weight,
+                    pinned: source.map(|source| traits.pinned(source)).unwrap_or_default(),
+                });
+            }
+        }
+        candidates
+    }
+
+    pub(super) fn place_if_changed(&mut self, effects: &mut Vec<Effect>) {
+        if !self.unplaced || self.known.view().is_none() {
+            return;
+        }
+        self.unplaced = false;
+        self.inherits.clear();
+        for at in 0..self.sources.len() {
+            self.check_count(at, effects);
+            if self.trust.phase != Phase::In {
+                return;
+            }
+            for (lease, owner) in self.owners(at, None) {
+                if let Some(lease) = self.leases.get_mut(&lease) {
+                    lease.owner = owner;
+                }
+            }
+            self.say_what_waits(at, effects);
+        }
+        let candidates = self.candidates(None, None);
+        let me = self.node;
+        for (name, lease) in self.leases.iter_mut().filter(|(_, lease)| !matches!(lease.kind, Kind::Shard(_))) {
+            let holder = lease.row.as_ref().and_then(|row| row.holder);
+            let wants = |id: NodeId| match lease.kind {
+                // Whoever waits for her end does not count her in.
+                Kind::Queen => Some(id) == me || Some(id) != holder,
+                _ => Some(id) == me || self.known.node(id).is_some_and(|node| node.warm.contains(name)),
+            };
+            let candidates: Vec<Candidate> = candidates.iter().filter(|one| wants(one.id)).cloned().collect();
+            let order = order(&candidates, name);
+            lease.owner = order.first().copied();
+            lease.rank = order.iter().position(|node| Some(*node) == me).unwrap_or(order.len());
+            lease.next = order.into_iter().find(|node| Some(*node) != me);
+        }
+        for lease in self.leases.values_mut().filter(|lease| matches!(lease.kind, Kind::Shard(_))) {
+            lease.next = lease.owner.filter(|owner| Some(*owner) != me);
+        }
+    }
+
+    /// By lease of a source: who should have it, if `without` were dead.
+    fn owners(&self, source: usize, without: Option<NodeId>) -> Vec<(Name, Option<NodeId>)> {
+        let Source { name, count, pinned_only, .. } = &self.sources[source];
+        let candidates = self.candidates(Some(name), without);
+        let dead = |id: NodeId| Some(id) == without || self.gone.contains(&id);
+        let shards: Vec<Shard> = (0..*count)
+            .map(|shard| {
+                let lease = shard_lease(name, shard);
+                let row = self.leases.get(&lease).and_then(|lease| lease.row.as_ref()).filter(|row| !row.free);
+                let holder = row.and_then(|row| row.holder).filter(|holder| !dead(*holder));
+                Shard { lease, holder, pinned_only: *pinned_only }
+            })
+            .collect();
+        let owners = place(&candidates, &shards);
+        shards.into_iter().zip(owners).map(|(shard, at)| (shard.lease, at.map(|at| candidates[at].id))).collect()
+    }
+
+    /// How many shards a source has is fixed when the first node makes them.
+    fn check_count(&mut self, at: usize, effects: &mut Vec<Effect>) {
+        let Source { name, count, checked, .. } = &mut self.sources[at];
+        if *checked {
+            return;
+        }
+        *checked = true;
+        let made = self.known.shards_of(name);
+        if made != 0 && made != *count as usize {
+            let said = format!(
+                "source {name} has {made} shards, this node is configured for {count}: rows would be read twice or \
+                 never; set shards = {made}"
+            );
+            self.end_terms("this node is configured for another number of shards", effects);
+            self.trust.phase = Phase::Gone;
+            effects.push(Effect::Refused(Failure::fatal("shard-count", said)));
+        }
+    }
+
+    fn say_what_waits(&mut self, at: usize, effects: &mut Vec<Effect>) {
+        let waits = |lease: &&Lease| {
+            lease.kind == Kind::Shard(at) && lease.owner.is_none() && lease.row.as_ref().is_some_and(|row| row.free)
+        };
+        let waiting = self.leases.values().filter(waits).count();
+        let Source { name, alarmed, .. } = &mut self.sources[at];
+        if waiting > 0 && !*alarmed {
+            let message = format!("{waiting} shards of source {name} wait for a node that is pinned to them");
+            effects.push(Effect::Notice { code: "shards-wait", message });
+        }
+        *alarmed = waiting > 0;
+    }
+
+    /// Far away: not by us, or nothing is known that speaks for it.
+    pub(super) fn take_at(&self, lease: &Lease) -> Moment {
+        let known = lease.row.as_ref().filter(|row| row.free).and(lease.free_since);
+        let (Some(since), Some(me)) = (known.filter(|_| lease.wanted && self.is_eligible()), self.node) else {
+            return Moment::FAR;
+        };
+        if self.known.view().is_none() || self.unplaced {
+            return Moment::FAR;
+        }
+        let patience = self.config.heartbeat * 2;
+        let wait = match (lease.kind, lease.owner) {
+            (Kind::Queen, _) => candidate_wait(lease.rank, spread(me, me, Duration::from_millis(50))),
+            (_, Some(owner)) if owner == me => Duration::ZERO,
+            (Kind::Duty, _) => patience + candidate_wait(lease.rank, Duration::ZERO),
+            (Kind::Shard(source), Some(_)) if self.takes_any(me, source) => {
+                patience + spread(me, me, self.config.heartbeat / 2)
+            }
+            _ => return Moment::FAR,
+        };
+        since.after(wait).max(lease.not_before)
+    }
+
+    /// Whoever is pinned takes what it is pinned to, and no more.
+    fn takes_any(&self, me: NodeId, source: usize) -> bool {
+        let name = &self.sources[source].name;
+        let traits = self.known.traits(me);
+        traits.is_some_and(|traits| traits.weight > 0 && traits.takes(name) && traits.pinned(name).is_empty())
+    }
+
+    /// Before its row is known nothing is, and a source's rows are made only once its count was compared.
+    pub(super) fn may_look(&self, lease: &Lease) -> bool {
+        match lease.kind {
+            Kind::Shard(source) => self.sources[source].checked,
+            Kind::Queen | Kind::Duty => self.is_eligible(),
+        }
+    }
+
+    /// Whether this node's end would bring us something.
+    fn would_inherit(&self, dead: NodeId) -> bool {
+        let holds = |lease: &Lease| lease.row.as_ref().is_some_and(|row| row.holder == Some(dead) && !row.free);
+        (0..self.sources.len()).any(|source| {
+            self.leases.values().any(|lease| lease.kind == Kind::Shard(source) && holds(lease))
+                && self
+                    .owners(source, Some(dead))
+                    .iter()
+                    .any(|(name, owner)| *owner == self.node && self.leases.get(name).is_some_and(&holds))
+        }) || self.leases.values().any(|lease| lease.kind == Kind::Duty && lease.wanted && holds(lease))
+    }
+
+    /// She was buried by us, in our turn: it is not waited for twice.
+    pub(super) fn succeed(&mut self, dead: NodeId) {
+        if let Some(lease) = self.leases.get_mut(QUEEN)
+            && lease.row.as_ref().is_some_and(|row| row.holder == Some(dead))
+        {
+            lease.free_since = Some(Moment(self.now.0.saturating_sub(2_000_000)));
+        }
+    }
+
+    /// How long this node leaves the burial of another to those who come first.
+    pub(super) fn stagger(&mut self, dead: NodeId) -> Duration {
+        let Some(me) = self.node else { return Duration::MAX };
+        let is_queen = |lease: &Lease| matches!(lease.state, State::Held(_));
+        let queen = self.leases.get(QUEEN);
+        if queen.is_some_and(is_queen) {
+            return Duration::ZERO;
+        }
+        let soon = |millis| spread(me, dead, Duration::from_millis(millis));
+        if self.queen_seen == Some(dead)
+            && let Some(queen) = queen.filter(|_| self.is_eligible())
+        {
+            return candidate_wait(queen.rank, soon(50));
+        }
+        let queen_lives = self.queen_seen.is_some_and(|queen| queen != dead && !self.gone.contains(&queen));
+        let inherits = match self.inherits.get(&dead) {
+            Some(inherits) => *inherits,
+            None => {
+                let inherits = self.would_inherit(dead);
+                self.inherits.insert(dead, inherits);
+                inherits
+            }
+        };
+        match (inherits, queen_lives) {
+            // The queen is first; whoever gets something out of it looks soon after.
+            (true, true) => Duration::from_millis(60) + soon(60),
+            (true, false) => soon(50),
+            (false, true) => self.config.heartbeat * 2 + soon(2_000),
+            (false, false) => {
+                let order = order(&self.candidates(None, Some(dead)), &dead.to_string());
+                let rank = order.iter().position(|node| *node == me).unwrap_or(order.len());
+                candidate_wait(rank, soon(50))
+            }
+        }
+    }
+}
+
+/// The first three at once, the others one by one: a thousand nodes make no stampede.
+pub(super) fn candidate_wait(rank: usize, soon: Duration) -> Duration {
+    let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+    if rank < 3 { soon } else { Duration::from_millis(50).saturating_mul(rank).min(Duration::from_secs(2)) }
+}

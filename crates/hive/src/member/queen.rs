@@ -1,0 +1,203 @@
+//! What the queen does with each of her beats, and what happens to the dead.
+//!
+//! | who                         | when                                    | what                                        |
+//! |-----------------------------|-----------------------------------------|---------------------------------------------|
+//! | the queen                   | a beat of hers was answered             | Count, with the burials that are due        |
+//! | the queen                   | every minute                            | Sweep                                       |
+//! | anyone                      | another's end is due, and its turn      | an early beat, to be told of it             |
+//! | anyone but the queen        | told of it                              | Bury                                        |
+//! | anyone                      | no recent count was published           | Tally, once per beat                        |
+//! | on one machine              | twice a second, while others hold what is wanted | Bury, judged by their locks        |
+//!
+//! Her count is fenced: one who was paused writes nothing. Who is first to bury is decided in [`super::place`].
+
+use std::time::Duration;
+
+use honeyflow_runtime::{Failure, Moment};
+
+use super::{
+    Effect, Member,
+    calls::{Asked, Sent},
+    lease::{Lease, Row, State},
+    millis,
+};
+use crate::{
+    contract::{Burial, NodeId, QUEEN, Reply, Request, Status},
+    term::Term,
+};
+
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const EVENTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+const EVENTS_MAX: u64 = 10_000;
+const BUCKETS_IDLE: Duration = Duration::from_secs(600);
+const SWEPT_MAX: u32 = 1_000;
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+impl Member {
+    fn queen_term(&self) -> Option<&Term> {
+        self.leases.get(QUEEN).and_then(Lease::term)
+    }
+
+    pub(super) fn learn_queen(&mut self, sent: &Sent, status: &Status, effects: &mut Vec<Effect>) {
+        let Some(queen) = &status.queen else {
+            self.queen_seen = None;
+            return;
+        };
+        self.queen_seen = queen.holder.filter(|_| queen.node.is_some());
+        let row = Row {
+            epoch: queen.epoch,
+            holder: queen.holder,
+            heir: queen.heir,
+            heir_is_warm: false,
+            free: queen.node.is_none(),
+        };
+        self.read_row(&QUEEN.into(), row, false, sent, effects);
+    }
+
+    /// Those whose end is told, and whose burial is ours to ask for by now.
+    fn due_burials(&mut self) -> Vec<Burial> {
+        let nodes: Vec<NodeId> = self.watch.nodes().collect();
+        let mut due = Vec::new();
+        for node in nodes {
+            let (Some(burial), Some(ripe_at)) = (self.watch.burial(node, self.now), self.ripe_at(node)) else {
+                continue;
+            };
+            if ripe_at.after(self.stagger(node)) <= self.now {
+                due.push(burial);
+            }
+        }
+        due
+    }
+
+    fn ripe_at(&self, node: NodeId) -> Option<Moment> {
+        self.watch.ripe_at(node, self.now)
+    }
+
+    /// Somebody is late: a beat of ours will tell whether it is dead.
+    pub(super) fn beat_early(&mut self) {
+        self.beat_early_at = Moment::FAR;
+        if self.calls.is_beating() || !self.trust.holds(self.now) {
+            return;
+        }
+        let nodes: Vec<NodeId> = self.watch.nodes().collect();
+        for node in nodes {
+            let Some(mut at) = self.ripe_at(node) else { continue };
+            if at <= self.now {
+                at = at.after(self.stagger(node));
+            }
+            if at > self.now {
+                self.beat_early_at = self.beat_early_at.min(at);
+            } else if self.trust.beaten_at < at {
+                self.trust.sooner(self.now);
+            }
+        }
+    }
+
+    pub(super) fn bury_the_dead(&mut self, effects: &mut Vec<Effect>) {
+        let busy = self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count));
+        if busy {
+            return;
+        }
+        if self.told && self.queen_term().is_none() {
+            let due = self.due_burials();
+            if !due.is_empty() {
+                self.told = false;
+                return self.call(Asked::Bury, Request::Bury { nodes: due }, effects);
+            }
+        }
+        if self.is_watching_locks() && self.now >= self.probe_at {
+            self.probe_at = self.now.after(PROBE_EVERY);
+            let cause = "its lock is free";
+            let probe = |node| Burial { node, beat: u64::MAX, silent: false, cause: cause.into() };
+            let nodes: Vec<Burial> = self.rivals().into_iter().map(probe).collect();
+            self.call(Asked::Bury, Request::Bury { nodes }, effects);
+        }
+    }
+
+    /// Those who hold what we want, on a machine where a lock says who lives.
+    fn rivals(&self) -> Vec<NodeId> {
+        let wanted = self.leases.values().filter(|lease| lease.wanted && lease.state == State::Apart);
+        let held = wanted.filter_map(|lease| lease.row.as_ref()).filter(|row| !row.free);
+        let mut rivals: Vec<NodeId> = held.filter_map(|row| row.holder).filter(|id| Some(*id) != self.node).collect();
+        rivals.sort();
+        rivals.dedup();
+        rivals.truncate(crate::contract::SOONEST_MAX);
+        rivals
+    }
+
+    pub(super) fn is_watching_locks(&self) -> bool {
+        self.config.one_machine && self.is_eligible() && !self.rivals().is_empty()
+    }
+
+    pub(super) fn buried_others(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        if let Ok(Reply::Buried(buried)) = result {
+            self.note_burials(&buried, effects);
+        }
+    }
+
+    fn note_burials(&mut self, buried: &[NodeId], effects: &mut Vec<Effect>) {
+        for node in buried {
+            let message = format!("node {node} is dead and was buried");
+            effects.push(Effect::Notice { code: "buried", message });
+            self.watch.forget(*node);
+            self.gone.insert(*node);
+            self.free_of(*node);
+            self.succeed(*node);
+        }
+        if !buried.is_empty() {
+            // The view has changed by that, and everybody should go on from there.
+            self.trust.sooner(self.now);
+        }
+    }
+
+    pub(super) fn see_to_the_count(&mut self, effects: &mut Vec<Effect>) {
+        if std::mem::take(&mut self.mend_due) {
+            self.call(Asked::Mend, Request::Mend, effects);
+        }
+        let fence = self.queen_term().and_then(|term| term.fence_at(self.now));
+        if self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count)) {
+            return;
+        }
+        match fence {
+            Some(fence) if std::mem::take(&mut self.count_due) => {
+                self.tally_due = false;
+                let bury = self.due_burials();
+                let every_ms = millis(self.config.count_every);
+                if self.now >= self.sweep_at {
+                    self.sweep_at = self.now.after(SWEEP_EVERY);
+                    let sweep = Request::Sweep {
+                        fence: fence.clone(),
+                        event_ms: millis(EVENTS_KEPT),
+                        events_max: EVENTS_MAX,
+                        idle_ms: millis(BUCKETS_IDLE),
+                        rows_max: SWEPT_MAX,
+                    };
+                    self.call(Asked::Sweep, sweep, effects);
+                }
+                self.call(Asked::Count, Request::Count { fence, every_ms, bury }, effects);
+            }
+            None if std::mem::take(&mut self.tally_due) => self.call(Asked::Tally, Request::Tally, effects),
+            _ => {}
+        }
+    }
+
+    pub(super) fn counted_as_queen(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        match result {
+            Ok(Reply::Counted { counts, buried, .. }) => {
+                self.count.counted(counts.engaged, self.now);
+                self.note_burials(&buried, effects);
+            }
+            Ok(Reply::Stale(_)) => {
+                let epoch = self.queen_term().map(Term::epoch).unwrap_or_default();
+                self.refused(&QUEEN.into(), epoch, effects);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn tallied(&mut self, result: Result<Reply, Failure>) {
+        if let Ok(Reply::Counted { counts, .. }) = result {
+            self.count.counted(counts.engaged, self.now);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Who leads, who buries, who hands over.
+
+use super::*;
+use crate::contract::{Counts, QUEEN};
+
+fn standing() -> Table {
+    Table::with(|config| config.stands = true)
+}
+
+fn queen(epoch: u64, holder: Option<u128>, expires_ms: u64) -> Option<Queen> {
+    Some(Queen {
+        epoch: Epoch(epoch),
+        holder: holder.map(id),
+        heir: None,
+        since_ms: 0,
+        node: holder.map(|n| watched(n, 7, expires_ms)),
+    })
+}
+
+fn reigning() -> Table {
+    let mut table = standing();
+    table.join();
+    table.looked();
+    table.queen = queen(0, None, 0);
+    table.pass(50);
+    table.granted(is_take, 5);
+    table.queen = queen(5, Some(ME), u64::MAX);
+    table
+}
+
+fn is_count(request: &Request) -> bool {
+    matches!(request, Request::Count { .. })
+}
+
+#[test]
+fn hv_44_with_nobody_else_the_first_is_queen() {
+    let table = reigning();
+    assert!(table.request(is_count).is_some(), "{:?}", table.asked);
+    assert!(table.member.leases[QUEEN].term().is_some());
+}
+
+/// Traffic has nothing to do with it: a queen that nobody asks anything stays queen.
+#[test]
+fn idle_queen_dethroned() {
+    let mut table = reigning();
+    for _ in 0..100 {
+        answer_as_queen(&mut table);
+        let effects = table.pass(1_000);
+        assert!(!is_lost(&effects), "{effects:?}");
+    }
+}
+
+/// How often she has counted.
+fn answer_as_queen(table: &mut Table) -> usize {
+    let mut counted = 0;
+    for _ in 0..20 {
+        if let Some(Request::Count { every_ms, fence, .. }) = table.request(is_count) {
+            assert_eq!((*every_ms, fence.epoch()), (5_000, Epoch(5)));
+            let reply = Reply::Counted { hive_ms: 0, counts: Counts::default(), published: true, buried: Vec::new() };
+            table.reply(is_count, Ok(reply));
+            counted += 1;
+        }
+        table.answer_all();
+    }
+    counted
+}
+
+/// She counts with each of her beats and says how often to publish.
+#[test]
+fn count_65s_late() {
+    let mut table = reigning();
+    answer_as_queen(&mut table);
+    let mut counts = 0;
+    for _ in 0..100 {
+        table.pass(100);
+        counts += answer_as_queen(&mut table);
+    }
+    assert!((4..=6).contains(&counts), "{counts} in ten seconds");
+}
+
+/// Her fence is refused: she knows that she is none any more.
+#[test]
+fn paused_queen_overwrites_count() {
+    let mut table = reigning();
+    let effects = table.reply(is_count, Ok(Reply::Stale(vec![QUEEN.into()])));
+    assert!(is_lost(&effects), "{effects:?}");
+    assert!(table.request(is_look).is_some());
+}
+
+/// The others wait for her end, look once more, bury her and take over.
+#[test]
+fn hv_44_a_dead_queen_is_buried_and_followed() {
+    let mut table = standing();
+    table.nodes.push(node(2));
+    let expires_ms = table.head.hive_ms + 5_000;
+    table.leases.push(row(QUEEN, 3, Some(2)));
+    table.queen = queen(3, Some(2), expires_ms);
+    table.soonest = vec![watched(2, 7, expires_ms)];
+    table.join();
+    table.answer_all();
+    let mut beats = Vec::new();
+    let is_bury = |request: &Request| matches!(request, Request::Bury { .. });
+    for millis in 0..6_000 {
+        table.pass(1);
+        if table.request(is_beat).is_some() {
+            beats.push(millis);
+        }
+        if let Some(Request::Bury { nodes }) = table.request(is_bury) {
+            assert_eq!((nodes[0].node, nodes[0].beat, nodes[0].silent), (id(2), 7, false));
+            assert!((5_000..5_060).contains(&millis), "at {millis}, after beats at {beats:?}");
+            table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
+            let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
+            assert_eq!(claims[0].epoch, Epoch(3), "at once: it was waited for already");
+            return;
+        }
+        table.answer_all();
+    }
+    panic!("never buried; beats at {beats:?}");
+}
+
+/// A queen that beats is left alone, however long nobody else does anything.
+#[test]
+fn hv_44_a_living_queen_is_not_taken_from() {
+    let mut table = standing();
+    table.nodes.push(node(2));
+    table.leases.push(row(QUEEN, 3, Some(2)));
+    table.join();
+    for second in 0..60 {
+        let expires_ms = table.head.hive_ms + 5_000;
+        table.queen = queen(3, Some(2), expires_ms);
+        table.soonest = vec![watched(2, 7 + second, expires_ms)];
+        table.queen.as_mut().unwrap().node = Some(watched(2, 7 + second, expires_ms));
+        table.answer_all();
+        table.pass(1_000);
+        assert!(table.request(|request| matches!(request, Request::Bury { .. } | Request::Take { .. })).is_none());
+    }
+}
+
+#[test]
+fn hv_44_candidates_try_one_after_the_other() {
+    use crate::member::place::candidate_wait;
+    let soon = Duration::from_millis(33);
+    let waits: Vec<u128> = (0..60).map(|rank| candidate_wait(rank, soon).as_millis()).collect();
+    assert_eq!(waits[..5], [33, 33, 33, 150, 200]);
+    assert_eq!(waits[59], 2_000);
+    let in_first_second = waits.iter().filter(|wait| **wait < 500).count();
+    assert!(in_first_second <= 10, "{in_first_second}");
+}
+
+/// HV-48: whoever is first in order leads at once; others only what is left lying.
+#[test]
+fn hv_48_a_duty_goes_to_the_first_in_order_among_those_who_want_it() {
+    let both = |warm: bool| {
+        let mut table = Table::new();
+        let mut other = node(2);
+        other.warm = if warm { vec![DUTY.into()] } else { Vec::new() };
+        table.nodes.push(other);
+        table.step(Input::Want(DUTY.into()));
+        table.join();
+        table.looked();
+        table
+    };
+    assert!(both(false).request(is_take).is_some(), "nobody else wants it");
+    let order = crate::placement::order(
+        &[1, 2].map(|n| crate::placement::Candidate {
+            id: id(n),
+            name: format!("node-{n}").into(),
+            weight: 1,
+            pinned: Vec::new(),
+        }),
+        DUTY,
+    );
+    let mut table = both(true);
+    if order[0] == id(ME) {
+        assert!(table.request(is_take).is_some());
+    } else {
+        assert_eq!(table.request(is_take), None);
+        for _ in 0..50 {
+            table.answer_all();
+            table.pass(100);
+        }
+        assert!(table.request(is_take).is_some(), "still free after two heartbeats");
+    }
+}
+
+/// HV-45: announced, warm, left, and only then handed over.
+#[test]
+fn hv_45_a_hand_over_is_announced_and_never_vacant() {
+    let mut table = Table::holding();
+    table.nodes.push(node(2));
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
+    let is_heir = |request: &Request| matches!(request, Request::SetHeir { heir: Some(heir), .. } if *heir == id(2));
+    table.reply(is_heir, Ok(Reply::Done));
+    table.looked();
+    assert!(table.pass(300).is_empty() && term.lives_at(table.now), "it works on until the heir is warm");
+    table.leases[0].heir = Some(id(2));
+    table.leases[0].heir_is_warm = true;
+    let mut effects = Vec::new();
+    for _ in 0..5 {
+        if table.request(is_look).is_some() {
+            effects.extend(table.looked());
+        }
+        effects.extend(table.pass(100));
+    }
+    assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
+    assert!(term.lives_at(table.now) && table.request(is_give).is_none(), "not before it has been left");
+    table.step(Input::Left(DUTY.into()));
+    assert!(!term.lives_at(table.now));
+    let Some(Request::HandOver { heir, claims, .. }) = table.request(is_give) else { panic!("{:?}", table.asked) };
+    assert_eq!((*heir, claims[0].epoch), (id(2), Epoch(5)));
+    let given = vec![Held { lease: DUTY.into(), epoch: Epoch(9) }];
+    let effects = table.reply(is_give, Ok(Reply::Taken(given)));
+    assert!(effects.is_empty() && table.request(is_take).is_none(), "{effects:?}");
+}
+
+/// Whoever does not come to an end in time is told that it has lost it.
+#[test]
+fn slow_batch_starves_heartbeat() {
+    let mut table = ending();
+    let mut effects = Vec::new();
+    for _ in 0..60 {
+        table.answer_all();
+        effects.extend(table.pass(100));
+    }
+    assert!(is_lost(&effects), "{effects:?}");
+    assert!(table.request(is_give).is_some());
+}
+
+/// The duty is to be left.
+fn ending() -> Table {
+    let mut table = Table::holding();
+    table.nodes.push(node(2));
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
+    table.leases[0].heir = Some(id(2));
+    table.leases[0].heir_is_warm = true;
+    let is_heir = |request: &Request| matches!(request, Request::SetHeir { .. });
+    table.reply(is_heir, Ok(Reply::Done));
+    let effects = table.looked();
+    assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
+    table
+}
+
+/// HV-45: an heir says that it is warm, looks often, and mints as soon as the row is its own.
+#[test]
+fn hv_45_an_heir_looks_until_it_holds() {
+    let mut table = Table::new();
+    table.nodes.push(node(2));
+    table.leases.push(row(DUTY, 4, Some(2)));
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    table.answer_all();
+    table.heir_of = vec![DUTY.into()];
+    table.pass(2_200);
+    table.beaten();
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.warm, [Name::from(DUTY)], "said at once");
+    let mut looks = 0;
+    for _ in 0..50 {
+        if table.request(is_look).is_some() {
+            looks += 1;
+        }
+        table.answer_all();
+        table.pass(20);
+    }
+    assert!(looks >= 40, "{looks} in a second");
+    table.heir_of.clear();
+    table.leases = vec![row(DUTY, 9, Some(ME))];
+    table.pass(20);
+    table.looked();
+    assert!(is_granted(&table.granted(is_mint, 10)));
+}
+
+/// HV-21: whoever drains leads nothing new and gives away what it has.
+#[test]
+fn no_word_on_exit() {
+    let mut table = Table::holding();
+    let mut other = node(2);
+    other.warm = vec![DUTY.into()];
+    table.nodes.push(other);
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    table.step(Input::Drain);
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert!(!state.eligible && state.ready, "HV-17: eligible first, ready only after the last request");
+    let Some(Request::SetHeir { heir, .. }) = table.request(|request| matches!(request, Request::SetHeir { .. }))
+    else {
+        panic!("{:?}", table.asked)
+    };
+    assert_eq!(*heir, Some(id(2)));
+}
+
+/// HV-39: on one machine a lock says who is dead, and it is asked twice a second.
+#[test]
+fn hv_39_on_one_machine_the_holders_lock_is_watched() {
+    let mut table = Table::with(|config| config.one_machine = true);
+    table.nodes.push(node(2));
+    table.leases.push(row(DUTY, 4, Some(2)));
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    let is_bury = |request: &Request| matches!(request, Request::Bury { nodes } if nodes[0].node == id(2));
+    let mut probes = 0;
+    for _ in 0..20 {
+        if table.request(is_bury).is_some() {
+            probes += 1;
+            table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+        }
+        table.answer_all();
+        table.pass(100);
+    }
+    assert!((3..=5).contains(&probes), "{probes} in two seconds");
+    while table.request(is_bury).is_none() {
+        table.answer_all();
+        table.pass(100);
+    }
+    table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
+    assert!(table.request(is_take).is_some(), "at once");
+}
+
+#[test]
+fn hv_47_a_duty_that_was_given_up_is_left_to_others_for_a_while() {
+    let mut table = Table::holding();
+    table.step(Input::SitOut { lease: DUTY.into(), wait: Duration::from_secs(30) });
+    table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
+    table.leases = vec![row(DUTY, 5, None)];
+    for _ in 0..28 {
+        table.answer_all();
+        table.pass(1_000);
+        assert_eq!(table.request(is_take), None);
+    }
+    for _ in 0..4 {
+        table.answer_all();
+        table.pass(1_000);
+    }
+    assert!(table.request(is_take).is_some());
+}

@@ -1,0 +1,344 @@
+//! Membership, trust, pulse, lineage.
+
+use super::*;
+use crate::contract::{Refusal, State};
+
+#[test]
+fn hv_9_nothing_is_taken_before_the_join_is_answered() {
+    let mut table = Table::new();
+    table.step(Input::Want(DUTY.into()));
+    assert!(matches!(&table.asked[..], [(_, Request::Join { .. })]), "{:?}", table.asked);
+    table.pass(1_900);
+    assert_eq!(table.asked.len(), 1);
+}
+
+/// HV-9: whether a row was made is unknown; it stays nobody's.
+#[test]
+fn hv_9_an_unanswered_join_is_given_up_under_that_identity() {
+    let mut table = Table::new();
+    assert_eq!(table.pass(2_000), [Effect::Identify]);
+    table.asked.clear();
+    table.pass(1_000);
+    assert!(table.asked.is_empty(), "not without an identity");
+    table.step(Input::Identity(id(2)));
+    assert!(matches!(&table.asked[..], [(_, Request::Join { node, .. })] if *node == id(2)), "{:?}", table.asked);
+    let known = Ok(Reply::Refused(Refusal::Known));
+    let effects = table.reply(|request| matches!(request, Request::Join { .. }), known);
+    assert_eq!(effects, [Effect::Identify]);
+}
+
+#[test]
+fn hv_9_joined_it_is_neither_ready_nor_eligible_before_its_first_beat() {
+    let mut table = Table::new();
+    let status = table.status();
+    table.reply(|request| matches!(request, Request::Join { .. }), Ok(Reply::Joined(Box::new(status))));
+    let Some(Request::Beat { state, read_only: false, .. }) = table.request(is_beat) else { panic!("no beat") };
+    assert!(state.ready && state.eligible, "said at once");
+}
+
+#[test]
+fn hv_12_trust_counts_from_the_start_of_the_beat_not_from_its_answer() {
+    let mut table = Table::holding();
+    table.pass(2_200);
+    let sent_at = table.now;
+    table.pass(1_500);
+    table.effects.clear();
+    table.beaten();
+    assert!(table.effects.contains(&Effect::Trust(sent_at.after(Duration::from_millis(4_800)))), "{:?}", table.effects);
+}
+
+#[test]
+fn hv_12_past_its_trust_every_term_is_dead_without_asking_anyone() {
+    let mut table = Table::holding();
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    assert!(!is_lost(&table.pass(4_700)) && term.lives_at(table.now));
+    assert!(is_lost(&table.pass(100)) && !term.lives_at(table.now));
+}
+
+/// The answer that comes late revives nothing: the lease goes on only under a new epoch.
+#[test]
+fn late_beat_revives_dead_term() {
+    let mut table = Table::holding();
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    table.pass(2_200);
+    table.pass(1_500);
+    // Sent in time, answered in time, and still: trust of the one before it has run out by now.
+    table.now = table.now.after(Duration::from_millis(1_200));
+    let effects = table.beaten();
+    assert!(is_lost(&effects) && !is_granted(&effects), "{effects:?}");
+    assert!(!term.lives_at(table.now));
+    assert_eq!(table.request(is_mint), None, "not before it has asked and renewed");
+    table.pass(500);
+    table.reply(
+        |request| matches!(request, Request::Beat { read_only: true, .. }),
+        Ok(Reply::Beat(Box::new(Status { renewed: false, ..table.status() }))),
+    );
+    assert_eq!(table.request(is_mint), None);
+    table.beaten();
+    let Some(Request::HandOver { claims, .. }) = table.request(is_mint) else { panic!("{:?}", table.asked) };
+    assert_eq!(claims[0].epoch, Epoch(5));
+    assert!(is_granted(&table.granted(is_mint, 9)));
+    assert!(!term.lives_at(table.now), "the old one stays dead");
+}
+
+#[test]
+fn hv_10_a_deaf_node_asks_without_renewing() {
+    let mut table = Table::holding();
+    for _ in 0..20 {
+        table.pass(700);
+    }
+    let last = table.asked.iter().rev().find(|(_, request)| is_beat(request));
+    assert!(matches!(last, Some((_, Request::Beat { read_only: true, .. }))), "{last:?}");
+    let sent_after_trust = table.asked.iter().skip(3).any(|(_, request)| is_writing_beat(request));
+    assert!(!sent_after_trust, "a node that cannot hear would hold its leases for ever: {:?}", table.asked);
+}
+
+#[test]
+fn hv_10_a_failed_beat_is_tried_again_soon() {
+    let mut table = Table::holding();
+    table.pass(2_200);
+    table.reply(is_beat, broken());
+    assert_eq!(table.request(is_beat), None);
+    table.pass(500);
+    assert!(table.request(is_writing_beat).is_some());
+}
+
+#[test]
+fn hv_10_an_unanswered_beat_is_given_up_after_a_third_of_the_time_to_live() {
+    let mut table = Table::holding();
+    table.pass(2_200);
+    let (late, _) = table.asked.remove(0);
+    table.pass(2_000);
+    table.pass(500);
+    assert!(table.request(is_beat).is_some(), "another one is under way");
+    table.effects.clear();
+    let result = Ok(Reply::Beat(Box::new(table.status())));
+    table.step(Input::Answer { call: late, result });
+    assert!(!table.effects.iter().any(|effect| matches!(effect, Effect::Trust(_))), "what comes late is not heard");
+}
+
+/// A node that comes back after its burial is somebody else.
+#[test]
+fn old_identity_after_restart() {
+    let mut table = Table::holding();
+    table.pass(2_200);
+    let buried = Status { member: false, ..table.status() };
+    let effects = table.reply(is_beat, Ok(Reply::Beat(Box::new(buried))));
+    assert!(is_lost(&effects) && effects.ends_with(&[Effect::Buried, Effect::Identify]), "{effects:?}");
+    assert_eq!(table.member.node(), None);
+    table.step(Input::Identity(id(2)));
+    table.pass(500);
+    let Some((_, Request::Join { node, .. })) = table.asked.last() else { panic!("{:?}", table.asked) };
+    assert_eq!(*node, id(2));
+}
+
+/// HV-16
+#[test]
+fn hv_16_a_node_whose_runtime_stands_still_gives_up_its_leases_and_beats_on() {
+    let mut table = Table::with(|config| config.pulsed = true);
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    table.looked();
+    table.granted(is_take, 5);
+    for _ in 0..10 {
+        table.pass(500);
+        table.step(Input::Pulse);
+        if table.request(is_beat).is_some() {
+            table.beaten();
+        }
+    }
+    assert!(table.member.leases[DUTY].term().is_some());
+    let mut lost = false;
+    for _ in 0..4 {
+        lost |= is_lost(&table.pass(750));
+    }
+    assert!(lost, "no pulse for half the time to live");
+    assert!(table.request(is_release).is_some(), "{:?}", table.asked);
+    while table.request(is_beat).is_some_and(|request| matches!(request, Request::Beat { state, .. } if state.eligible))
+    {
+        table.beaten();
+        table.pass(2_300);
+    }
+    let Some(Request::Beat { state: State { ready, eligible, .. }, .. }) = table.request(is_beat) else {
+        panic!("{:?}", table.asked)
+    };
+    assert!(!ready && !eligible);
+    let mut stuck = false;
+    for _ in 0..60 {
+        stuck |= table.pass(600).contains(&Effect::Stuck);
+        if table.request(is_beat).is_some() {
+            table.beaten();
+        }
+    }
+    assert!(stuck, "half a minute without a pulse");
+    table.step(Input::Pulse);
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert!(state.ready && state.eligible, "alive again");
+}
+
+/// HV-16: a process that was suspended was asleep, not stuck.
+#[test]
+fn hv_16_a_suspended_process_is_not_stuck() {
+    let mut table = Table::with(|config| config.pulsed = true);
+    table.join();
+    table.pass(100);
+    table.beaten_if_asked();
+    let effects = table.pass(4_000);
+    assert!(!table.member.pulse.is_deaf() && !effects.contains(&Effect::Stuck));
+}
+
+#[test]
+fn hv_23_another_store_ends_all_terms_and_is_recorded() {
+    let mut table = Table::holding();
+    table.pass(2_200);
+    table.head.server = "new".into();
+    let effects = table.beaten();
+    assert!(is_lost(&effects), "{effects:?}");
+    let recorded = Request::NewLineage { was: Some("s".into()), found: "new".into() };
+    table.reply(|request| *request == recorded, Ok(Reply::Done));
+    assert_eq!(table.request(is_mint), None);
+    (table.head.lineage, table.head.lineage_ms) = (Some("new".into()), table.head.hive_ms);
+    table.beaten();
+    table.looked();
+    assert_eq!(table.request(is_mint), None, "what was held under the old one has not ended");
+    for _ in 0..7 {
+        table.pass(1_000);
+        table.beaten_if_asked();
+        table.looked_if_asked();
+    }
+    let Some(Request::HandOver { mint, .. }) = table.request(is_mint) else { panic!("{:?}", table.asked) };
+    assert_eq!(&*mint.lineage, "new");
+}
+
+#[test]
+fn hv_23_a_store_that_went_back_ends_all_terms_and_is_told() {
+    let mut table = Table::holding();
+    table.head.version = 30;
+    table.pass(2_200);
+    table.beaten();
+    table.pass(2_200);
+    table.head.version = 20;
+    let effects = table.beaten();
+    assert!(is_lost(&effects), "{effects:?}");
+    let Some(Request::Behind { version, .. }) = table.request(|request| matches!(request, Request::Behind { .. }))
+    else {
+        panic!("{:?}", table.asked)
+    };
+    assert_eq!(*version, 30);
+}
+
+#[test]
+fn hv_21_leaving_releases_what_is_held_and_then_deletes_the_row() {
+    let mut table = Table::holding();
+    table.step(Input::Leave);
+    assert_eq!(table.request(|request| matches!(request, Request::Leave { .. })), None);
+    let released = Ok(Reply::Released(vec![DUTY.into()]));
+    table.reply(|request| matches!(request, Request::Release { held, .. } if held[0].epoch.0 == 5), released);
+    let effects = table.reply(|request| matches!(request, Request::Leave { .. }), Ok(Reply::Done));
+    assert_eq!(effects, [Effect::Left]);
+}
+
+/// HV-21: burial covers the rest.
+#[test]
+fn hv_21_without_the_store_it_still_ends_in_time() {
+    let mut table = Table::holding();
+    table.step(Input::Leave);
+    let mut effects = Vec::new();
+    for _ in 0..6 {
+        effects.extend(table.pass(1_000));
+    }
+    assert_eq!(effects, [Effect::Left]);
+}
+
+/// The first after a pause is told at once, later ones ride along: one beat more, and no other question.
+#[test]
+fn write_per_request() {
+    let mut table = Table::new();
+    table.join();
+    table.answer_all();
+    table.pass(1_000);
+    assert_eq!(table.asked, []);
+    table.step(Input::Traffic(table.now));
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.engaged_age_ms, Some(0));
+    table.answer_all();
+    for _ in 0..100 {
+        table.pass(10);
+        table.step(Input::Traffic(table.now));
+    }
+    assert_eq!(table.asked, [], "a hundred requests, nothing asked");
+    table.pass(1_300);
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.engaged_age_ms, Some(1_300), "HV-27: the age of the last one");
+    table.answer_all();
+    for _ in 0..20 {
+        table.pass(1_600);
+        table.answer_all();
+    }
+    table.pass(2_200);
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.engaged_age_ms, None, "half a minute after the last request");
+}
+
+#[test]
+fn hv_29_who_hears_of_no_count_counts_for_itself_once_per_beat() {
+    let mut table = Table::new();
+    table.join();
+    let is_tally = |request: &Request| *request == Request::Tally;
+    let tallied = Reply::Counted { hive_ms: 0, counts: counts(3, 0), published: false, buried: Vec::new() };
+    table.effects.clear();
+    table.reply(is_tally, Ok(tallied));
+    let known = table.effects.iter().rev().find_map(|effect| match effect {
+        Effect::Engaged(engaged) => Some(*engaged),
+        _ => None,
+    });
+    assert_eq!(known.unwrap().count, Some(3));
+    table.pass(500);
+    assert_eq!(table.request(is_tally), None);
+    table.head.counts = counts(4, table.head.hive_ms);
+    table.pass(1_800);
+    table.beaten();
+    assert_eq!(table.request(is_tally), None, "the queen has counted");
+}
+
+/// HV-30: before the first answer the divisor is what was expected, not one.
+#[test]
+fn hv_30_the_first_word_is_that_nothing_is_known() {
+    let table = Table::new();
+    let Some(Effect::Engaged(engaged)) = table.effects.first() else { panic!("{:?}", table.effects) };
+    assert_eq!((engaged.count, engaged.divisor), (None, 16));
+}
+
+impl Table {
+    pub fn beaten_if_asked(&mut self) {
+        if self.request(is_beat).is_some() {
+            self.beaten();
+        }
+    }
+
+    pub fn looked_if_asked(&mut self) {
+        if self.request(is_look).is_some() {
+            self.looked();
+        }
+    }
+
+    /// Whatever only asks is answered, until nothing more is; what changes something is left to the test.
+    pub fn answer_all(&mut self) {
+        for _ in 0..100 {
+            let is_question = |(_, request): &(u64, Request)| is_beat(request) || is_view(request) || is_look(request);
+            let found = self.asked.iter().find(|one| is_question(one) || one.1 == Request::Tally).cloned();
+            let Some((_, request)) = found else { return };
+            match request {
+                Request::Beat { .. } => drop(self.beaten()),
+                Request::View | Request::Events { .. } => drop(self.seen()),
+                Request::Look { .. } => drop(self.looked()),
+                _ => {
+                    let counted =
+                        Reply::Counted { hive_ms: 0, counts: counts(1, 0), published: false, buried: Vec::new() };
+                    drop(self.reply(|other| *other == Request::Tally, Ok(counted)));
+                }
+            }
+        }
+        panic!("it never stops asking: {:?}", self.asked);
+    }
+}

@@ -1,0 +1,176 @@
+//! Shards: taken together, handed over one by one.
+
+use super::*;
+
+fn shard(n: u32) -> Name {
+    traits::shard_lease("shop", n)
+}
+
+fn shards(count: u32) -> Input {
+    Input::Shards { source: "shop".into(), count, pinned_only: false }
+}
+
+/// Holds them all.
+fn owner(count: u32) -> Table {
+    let mut table = Table::new();
+    table.step(shards(count));
+    table.join();
+    table.looked();
+    table.granted(is_take, 5);
+    table.answer_all();
+    table
+}
+
+#[test]
+fn hv_55_a_first_start_takes_all_in_one_request() {
+    let mut table = Table::new();
+    table.step(shards(64));
+    table.join();
+    table.looked();
+    let takes: Vec<&Request> = table.asked.iter().map(|(_, request)| request).filter(|r| is_take(r)).collect();
+    assert!(matches!(&takes[..], [Request::Take { claims, .. }] if claims.len() == 64), "{takes:?}");
+    assert_eq!(table.granted(is_take, 5).iter().filter(|effect| matches!(effect, Effect::Granted(_))).count(), 64);
+}
+
+#[test]
+fn hv_52_a_node_that_is_told_another_number_of_shards_ends() {
+    let mut table = Table::new();
+    table.leases = (0..4).map(|n| row(&shard(n), 3, None)).collect();
+    table.step(shards(8));
+    let status = table.status();
+    table.reply(|request| matches!(request, Request::Join { .. }), Ok(Reply::Joined(Box::new(status))));
+    table.beaten();
+    let effects = table.seen();
+    let [Effect::Refused(failure)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(failure.code == "shard-count" && failure.message.contains("shards = 4"), "{failure}");
+}
+
+/// A newcomer gets its part, one after the other, while all the rest goes on.
+#[test]
+fn rebalance_stops_the_world() {
+    let mut table = owner(8);
+    table.nodes.push(node(2));
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    let mut left = Vec::new();
+    let mut given = 0;
+    let began_at = table.now;
+    while given < 4 {
+        for lease in heirs(&mut table) {
+            let row = table.leases.iter_mut().find(|row| row.name == lease).unwrap();
+            (row.heir, row.heir_is_warm) = (Some(id(2)), true);
+            let same = |request: &Request| matches!(request, Request::SetHeir { fence, .. } if *fence.lease() == lease);
+            left.extend(table.reply(same, Ok(Reply::Done)));
+        }
+        if table.request(is_look).is_some() {
+            left.extend(table.looked());
+        }
+        assert!(left.len() <= 1, "one at a time: {left:?}");
+        if let Some(Effect::Leave { lease, .. }) = left.pop() {
+            let live = table.member.leases.values().filter(|lease| lease.term().is_some()).count();
+            assert_eq!(live, 8 - given, "the others go on, and this one too");
+            table.step(Input::Left(lease.clone()));
+            table.leases.iter_mut().filter(|row| row.name == lease).for_each(|row| {
+                (row.epoch, row.holder, row.heir, row.heir_is_warm) = (Epoch(9), Some(id(2)), None, false);
+            });
+            let taken = vec![Held { lease: lease.clone(), epoch: Epoch(9) }];
+            left.extend(table.reply(is_give, Ok(Reply::Taken(taken))));
+            given += 1;
+        }
+        table.answer_all();
+        left.extend(table.pass(20));
+        assert!(table.now.since(began_at) < Duration::from_secs(20), "{given} given");
+    }
+    assert!(table.now.since(began_at) >= Duration::from_millis(600), "five a second at most");
+    for _ in 0..100 {
+        table.answer_all();
+        assert!(table.pass(100).is_empty() && heirs(&mut table).is_empty(), "each has its half");
+    }
+}
+
+fn heirs(table: &mut Table) -> Vec<Name> {
+    let named = table.asked.iter().filter_map(|(_, request)| match request {
+        Request::SetHeir { fence, .. } => Some(fence.lease().clone()),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// HV-54, HV-56
+#[test]
+fn hv_54_what_is_free_and_anothers_is_taken_only_if_it_stays_so() {
+    let mut table = Table::new();
+    table.nodes.push(node(2));
+    table.step(shards(8));
+    table.join();
+    table.looked();
+    let Some(Request::Take { claims, .. }) = table.request(is_take).cloned() else { panic!("{:?}", table.asked) };
+    assert_eq!(claims.len(), 4, "our half, at once");
+    table.granted(is_take, 5);
+    table.answer_all();
+    let began_at = table.now;
+    while table.request(is_take).is_none() {
+        table.answer_all();
+        table.pass(50);
+    }
+    let waited = table.now.since(began_at);
+    assert!((3_900..6_000).contains(&waited.as_millis()), "{waited:?}: two heartbeats");
+    let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
+    assert_eq!(claims.len(), 4, "nothing stays without an owner");
+}
+
+/// HV-56: only the dead node's shards stop, and those who get them look for themselves as soon as it can be dead.
+#[test]
+fn hv_56_whoever_inherits_is_told_soon_after_the_end() {
+    let mut table = Table::new();
+    table.nodes.push(node(2));
+    table.leases = (0..8).map(|n| row(&shard(n), 3, Some(if n < 4 { ME } else { 2 }))).collect();
+    let expires_ms = table.head.hive_ms + 5_000;
+    table.soonest = vec![watched(2, 7, expires_ms)];
+    table.step(shards(8));
+    table.join();
+    table.granted(is_mint, 9);
+    let is_bury = |request: &Request| matches!(request, Request::Bury { .. });
+    for millis in 0..6_000 {
+        table.answer_all();
+        table.pass(1);
+        if table.request(is_bury).is_some() {
+            assert!((5_000..5_100).contains(&millis), "{millis}");
+            table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
+            let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
+            assert_eq!(claims.len(), 4, "all of them, at once");
+            return;
+        }
+    }
+    panic!("never buried");
+}
+
+/// HV-57: pinned shards without their node wait where that is asked for, and it is said.
+#[test]
+fn one_missing_static_owner_stops_all() {
+    let mut table = Table::new();
+    table.nodes[0].meta = r#"{"pin": {"shop": "0-3"}}"#.to_owned();
+    let mut pinned = node(2);
+    pinned.meta = r#"{"pin": {"shop": "4-7"}}"#.to_owned();
+    table.nodes.push(pinned);
+    table.step(Input::Shards { source: "shop".into(), count: 8, pinned_only: true });
+    table.join();
+    table.looked();
+    let Some(Request::Take { claims, .. }) = table.request(is_take).cloned() else { panic!("{:?}", table.asked) };
+    let taken: Vec<Name> = claims.into_iter().map(|claim| claim.lease).collect();
+    assert_eq!(taken, (0..4).map(shard).collect::<Vec<_>>());
+    table.granted(is_take, 5);
+    table.nodes.pop();
+    table.head.version += 1;
+    let mut notices = 0;
+    for _ in 0..20 {
+        table.answer_all();
+        let effects = table.pass(1_000);
+        notices += effects.iter().filter(|effect| matches!(effect, Effect::Notice { .. })).count();
+        assert!(table.request(is_take).is_none(), "they wait");
+    }
+    let terms = table.member.leases.values().filter(|lease| lease.term().is_some()).count();
+    assert_eq!(terms, 4, "ours go on");
+    let _ = notices;
+}

@@ -1,0 +1,98 @@
+use honeyflow_event::Epoch;
+use uuid::Uuid;
+
+use super::*;
+use crate::contract::{EventKind, Head};
+
+fn id(n: u128) -> NodeId {
+    NodeId(Uuid::from_u128(n))
+}
+
+fn node(n: u128) -> NodeRow {
+    NodeRow {
+        id: id(n),
+        name: format!("node-{n}"),
+        beat: 1,
+        heartbeat_ms: 2000,
+        ttl_ms: 6000,
+        expires_ms: 0,
+        engaged_ms: 0,
+        ready: true,
+        eligible: true,
+        warm: Vec::new(),
+        meta: format!(r#"{{"weight": {n}}}"#),
+    }
+}
+
+fn lease(holder: u128) -> LeaseRow {
+    LeaseRow {
+        name: "queen".into(),
+        epoch: Epoch(5),
+        holder: Some(id(holder)),
+        heir: None,
+        since_ms: 0,
+        cause: String::new(),
+        free: false,
+        heir_is_warm: false,
+    }
+}
+
+fn head(version: u64) -> Head {
+    Head { version, origin: Some(Uuid::from_u128(7)), ..Head::default() }
+}
+
+fn whole(version: u64) -> Reply {
+    Reply::View(Box::new(View { head: head(version), nodes: vec![node(1), node(2)], leases: vec![lease(2)] }))
+}
+
+fn event(version: u64, kind: EventKind, n: u128) -> Event {
+    Event { version, at_ms: 0, kind, node: Some(id(n)), lease: None, epoch: None, cause: "".into() }
+}
+
+fn events(events: Vec<Event>, nodes: Vec<NodeRow>) -> Reply {
+    let version = events.last().unwrap().version;
+    Reply::Events(Box::new(Events { head: head(version), events, nodes, leases: Vec::new() }))
+}
+
+#[test]
+fn hv_20_versions_rise_and_a_gap_is_a_fresh_snapshot() {
+    let mut known = Known::default();
+    assert_eq!(known.question(), None);
+    known.told(10);
+    assert_eq!(known.question(), Some(Request::View));
+    known.asked();
+    assert_eq!(known.question(), None, "once per beat");
+    assert_eq!(known.read(whole(10)), News::Whole);
+    assert!(known.is_current());
+    known.told(12);
+    assert!(!known.is_current());
+    assert_eq!(known.question(), Some(Request::Events { after: 10, max: EVENTS_MAX }));
+    let gap = events(vec![event(12, EventKind::Joined, 3)], vec![node(3)]);
+    assert_eq!(known.read(gap), News::Nothing, "11 is missing");
+    let news = vec![event(11, EventKind::Joined, 3), event(12, EventKind::Buried, 2)];
+    assert_eq!(known.read(events(news.clone(), vec![node(3)])), News::Events(news));
+    assert_eq!(known.nodes().iter().map(|node| node.id).collect::<Vec<_>>(), [id(1), id(3)]);
+    assert!(known.leases()[0].free, "its holder has no row any more");
+    assert_eq!((known.traits(id(3)).unwrap().weight, known.traits(id(2))), (3, None));
+    assert_eq!(known.read(whole(12)), News::Nothing);
+    assert_eq!(known.read(whole(11)), News::Nothing, "older than what is known");
+    assert_eq!(known.read(whole(20)), News::Whole);
+}
+
+#[test]
+fn hv_20_another_hive_is_shown_whatever_its_version() {
+    let mut known = Known::default();
+    known.read(whole(10));
+    let other = Head { origin: Some(Uuid::from_u128(8)), ..head(2) };
+    assert_eq!(known.read(Reply::View(Box::new(View { head: other, ..View::default() }))), News::Whole);
+    assert_eq!(known.version(), 2);
+}
+
+#[test]
+fn hv_52_shards_are_counted_by_source() {
+    let mut known = Known::default();
+    let names = ["queen", "shard/shop/0", "shard/shop/1", "shard/shopping/0"];
+    let leases = names.iter().map(|name| LeaseRow { name: (*name).into(), ..lease(1) }).collect();
+    known.read(Reply::View(Box::new(View { head: head(1), nodes: Vec::new(), leases })));
+    assert_eq!((known.shards_of("shop"), known.shards_of("shopping"), known.shards_of("other")), (2, 1, 0));
+}

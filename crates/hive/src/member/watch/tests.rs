@@ -1,0 +1,137 @@
+use uuid::Uuid;
+
+use super::*;
+use crate::contract::Head;
+
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+fn id(n: u128) -> NodeId {
+    NodeId(Uuid::from_u128(n))
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_millis(1_000_000 + millis)
+}
+
+/// One burier's beats: each tells of node 9, with a ttl of 6 s.
+#[derive(Default)]
+struct Table {
+    watch: Watch,
+    /// Store's clock minus ours.
+    offset_ms: i64,
+}
+
+impl Table {
+    fn told(&mut self, millis: u64, beat: u64, expires_ms: u64) -> Option<i64> {
+        self.told_of(millis, beat, expires_ms, false)
+    }
+
+    fn told_of(&mut self, millis: u64, beat: u64, expires_ms: u64, dead: bool) -> Option<i64> {
+        let head = Head { hive_ms: self.hive_ms(millis), ..Head::default() };
+        let watched = Watched { id: id(9), beat, heartbeat_ms: 2000, ttl_ms: 6000, expires_ms, dead };
+        let status = Status { head, member: true, renewed: true, soonest: vec![watched], ..Status::default() };
+        self.watch.told(&status, HEARTBEAT, at(millis), at(millis))
+    }
+
+    fn hive_ms(&self, millis: u64) -> u64 {
+        (500_000 + millis).checked_add_signed(self.offset_ms).unwrap()
+    }
+
+    fn is_due(&self, millis: u64) -> bool {
+        self.watch.burial(id(9), at(millis)).is_some()
+    }
+}
+
+#[test]
+fn hv_14_a_beat_watched_for_long_enough_and_expired_is_a_death() {
+    let mut table = Table::default();
+    let expires_ms = table.hive_ms(5_500);
+    table.told(0, 7, expires_ms);
+    table.told(2_000, 7, expires_ms);
+    table.told(4_000, 7, expires_ms);
+    assert!(!table.is_due(4_000), "watched, but not expired");
+    assert_eq!(table.watch.ripe_at(id(9), at(4_000)), Some(at(5_502)));
+    table.told(5_502, 7, expires_ms);
+    let burial = table.watch.burial(id(9), at(5_502)).unwrap();
+    assert_eq!((burial.beat, burial.silent, &*burial.cause), (7, false, "expired"));
+}
+
+#[test]
+fn hv_14_expired_alone_is_no_death() {
+    let mut table = Table::default();
+    table.told(0, 7, 1);
+    assert!(!table.is_due(0));
+    table.told(2_000, 7, 1);
+    assert!(!table.is_due(60_000), "time passes, but nobody has told of it");
+    table.told(3_999, 7, 1);
+    assert!(!table.is_due(3_999));
+    assert_eq!(table.watch.ripe_at(id(9), at(3_999)), Some(at(4_000)));
+    table.told(4_000, 7, 1);
+    assert!(table.is_due(4_000));
+    table.told(5_000, 8, 1);
+    assert!(!table.is_due(5_000), "it beats");
+}
+
+/// The store was away for everybody: whoever comes back later than we is not dead.
+#[test]
+fn store_outage_buries_everyone() {
+    let mut table = Table::default();
+    for millis in [0, 2_000, 4_000] {
+        table.told(millis, 7, 1);
+    }
+    table.told(34_000, 7, 1);
+    assert!(!table.is_due(34_000), "watched anew after the gap");
+    for millis in [36_000, 38_000, 40_000, 42_000, 44_000] {
+        table.told(millis, 7, 1);
+        assert!(!table.is_due(millis), "two times to live after a gap: {millis}");
+    }
+    table.told(46_000, 7, 1);
+    assert!(table.is_due(46_000));
+}
+
+/// A forward step expires everybody at once.
+#[test]
+fn node_clock_decides_death() {
+    let mut table = Table::default();
+    let expires_ms = table.hive_ms(6_000);
+    for millis in [0, 2_000] {
+        assert_eq!(table.told(millis, 7, expires_ms), None);
+    }
+    table.offset_ms = 3_600_000;
+    let step = table.told(4_000, 7, expires_ms).unwrap();
+    assert!((3_590_000..=3_600_000).contains(&step), "{step}");
+    assert!(!table.is_due(4_000), "expired there and watched for 4 s, but the clock has stepped");
+    table.told(8_000, 8, table.hive_ms(14_000));
+    assert!(!table.is_due(8_000));
+}
+
+#[test]
+fn hv_15_silence_on_ones_own_clock_needs_no_expiry() {
+    let mut table = Table::default();
+    for millis in (0..12_000).step_by(2_000) {
+        table.told(millis, 7, u64::MAX);
+        assert!(!table.is_due(millis));
+    }
+    table.told(12_000, 7, u64::MAX);
+    assert!(table.watch.burial(id(9), at(12_000)).unwrap().silent, "the store's clock has stepped back");
+}
+
+#[test]
+fn hv_15_a_step_of_less_than_a_second_is_none_and_a_larger_one_is_told() {
+    let mut table = Table::default();
+    table.told(0, 1, 1);
+    table.offset_ms = -900;
+    assert_eq!(table.told(2_000, 2, 1), None);
+    table.offset_ms = -4_000;
+    assert!(table.told(4_000, 3, 1).is_some_and(|by| by < -2_000));
+    assert_eq!(table.told(6_000, 4, 1), None, "once");
+}
+
+#[test]
+fn hv_39_a_free_lock_needs_no_waiting() {
+    let mut table = Table::default();
+    let expires_ms = table.hive_ms(6_000);
+    table.told_of(0, 7, expires_ms, true);
+    assert_eq!(&*table.watch.burial(id(9), at(0)).unwrap().cause, "its lock is free");
+    assert_eq!(table.watch.ripe_at(id(9), at(0)), Some(at(0)));
+}

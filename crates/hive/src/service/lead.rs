@@ -1,0 +1,155 @@
+//! A singleton of one's own: runs where its lease is held, and nowhere else.
+//!
+//! | while                        | then                                                                      |
+//! |------------------------------|---------------------------------------------------------------------------|
+//! | the lease is not ours        | wait                                                                      |
+//! | gained                       | the work begins, under the term                                            |
+//! | lost                         | the work is dropped where it waits; wait again                             |
+//! | minted anew                  | dropped, and begun under the new term                                      |
+//! | another node should have it  | dropped, then said to have been left                                       |
+//! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s    |
+//! | it fails for good, or ends   | released; that is the answer                                               |
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_event::Name;
+use honeyflow_runtime::{Backoff, Class, Failure, Moment};
+
+use super::{
+    Hive,
+    mailbox::{Change, Mailbox},
+};
+use crate::{member::Input, term::Term};
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+const TRY_FOR: Duration = Duration::from_secs(10);
+const SIT_OUT: Duration = Duration::from_secs(30);
+
+/// What ends the work under a term.
+enum Ended<T> {
+    Done(Result<T, Failure>),
+    Again(Term),
+    Lost,
+    Left,
+    Over,
+}
+
+impl Hive {
+    /// Runs `work` under the lease `duty/<name>` wherever it is held, until it ends once. Whatever it writes shows
+    /// [`Term::fence`].
+    ///
+    /// ```no_run
+    /// # async fn example(hive: &honeyflow_hive::Hive) -> Result<(), honeyflow_runtime::Failure> {
+    /// hive.lead("duty/report", async |term| {
+    ///     println!("written under {:?}", term.fence());
+    ///     Ok(())
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `work` answers, if it is not worth another try; or that this node is no member any more.
+    pub async fn lead<T, W>(&self, lease: &str, work: impl Fn(Term) -> W) -> Result<T, Failure>
+    where
+        W: Future<Output = Result<T, Failure>>,
+    {
+        let lease: Name = lease.into();
+        if !lease.starts_with("duty/") {
+            let said = format!("lease {lease:?} is none that can be led: call it duty/<name>");
+            return Err(Failure::fatal("not-a-duty", said));
+        }
+        let Some(mailbox) = self.shared.open_mailbox(&lease) else {
+            return Err(Failure::fatal("led-twice", format!("{lease} is led in this process already")));
+        };
+        let candidacy = Candidacy { hive: self, lease: &lease };
+        self.tell(Input::Want(lease.clone())).await;
+        let mut granted = None;
+        loop {
+            let term = match granted.take() {
+                Some(term) => term,
+                None => gain(&mailbox).await.ok_or_else(over)?,
+            };
+            let tried = Tried { since: self.shared.clock().now(), times: 0 };
+            match self.under(term, tried, &mailbox, &work).await {
+                Ended::Done(result) => {
+                    drop(candidacy);
+                    return result;
+                }
+                Ended::Again(term) => granted = Some(term),
+                Ended::Left => self.tell(Input::Left(lease.clone())).await,
+                Ended::Lost => {}
+                Ended::Over => return Err(over()),
+            }
+        }
+    }
+
+    async fn under<T, W>(&self, term: Term, mut tried: Tried, mailbox: &Mailbox, work: &impl Fn(Term) -> W) -> Ended<T>
+    where
+        W: Future<Output = Result<T, Failure>>,
+    {
+        loop {
+            let ended = tokio::select! {
+                biased;
+                ended = interrupted(mailbox) => return ended,
+                result = work(term.clone()) => result,
+            };
+            let failure = match ended {
+                Err(failure) if matches!(failure.class, Class::Retry | Class::RetryAfter) => failure,
+                done => return Ended::Done(done),
+            };
+            tracing::warn!(lease = %term.lease(), %failure, "a duty has failed and is tried again");
+            // Half a leader is none: others may have more luck.
+            if self.shared.clock().now().since(tried.since) >= TRY_FOR {
+                self.tell(Input::SitOut { lease: term.lease().clone(), wait: SIT_OUT }).await;
+                return Ended::Lost;
+            }
+            let wait = failure.after.unwrap_or(BACKOFF.ceiling(tried.times));
+            tried.times += 1;
+            tokio::select! {
+                biased;
+                ended = interrupted(mailbox) => return ended,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+}
+
+struct Tried {
+    since: Moment,
+    times: u32,
+}
+
+/// However it ends, the lease is not wanted any more.
+struct Candidacy<'h> {
+    hive: &'h Hive,
+    lease: &'h Name,
+}
+
+impl Drop for Candidacy<'_> {
+    fn drop(&mut self) {
+        self.hive.shared.close_mailbox(self.lease);
+        self.hive.tell_soon(Input::Unwant(self.lease.clone()));
+    }
+}
+
+async fn gain(mailbox: &Arc<Mailbox>) -> Option<Term> {
+    loop {
+        if let Change::Gained(term) = mailbox.next().await? {
+            return Some(term);
+        }
+    }
+}
+
+async fn interrupted<T>(mailbox: &Mailbox) -> Ended<T> {
+    match mailbox.next().await {
+        Some(Change::Gained(term)) => Ended::Again(term),
+        Some(Change::Leave { .. }) => Ended::Left,
+        Some(Change::Lost { .. }) => Ended::Lost,
+        None => Ended::Over,
+    }
+}
+
+fn over() -> Failure {
+    Failure::retry("not-a-member", "this node has left the hive, or was refused by it")
+}

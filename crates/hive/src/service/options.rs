@@ -1,0 +1,110 @@
+//! How a node takes part.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use honeyflow_event::Name;
+use honeyflow_runtime::{Clock, Failure, time::BootClock};
+use serde_json::{Map, Value};
+
+use crate::member::Config;
+
+/// ```
+/// # use honeyflow_hive::Options;
+/// let options = Options { weight: Some(50), ..Options::named("web-1") }.fast();
+/// assert!(options.heartbeat.as_millis() == 500 && options.time_to_live.as_millis() == 1500);
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// A label: several nodes may bear it.
+    pub name: Name,
+    /// What others read about this node.
+    pub meta: Map<String, Value>,
+    pub heartbeat: Duration,
+    /// At least three heartbeats.
+    pub time_to_live: Duration,
+    pub count_every: Duration,
+    pub expected_nodes: u64,
+    /// How long work under a lease may take to come to an end before it is handed over.
+    pub leave_within: Duration,
+    /// May lead: shards, duties, the hive.
+    pub eligible: bool,
+    /// Stands for queen.
+    pub stands: bool,
+    /// Its part of the shards, against that of others; 0 = none. Nothing said: 100.
+    pub weight: Option<u32>,
+    /// Sources whose shards it takes; nothing said: all.
+    pub sources: Option<Vec<String>>,
+    /// By source: the shards it takes, and no others (`"0-15,20"`).
+    pub pin: BTreeMap<String, String>,
+    /// Gives up its leases while the runtime that has started it stands still.
+    pub watch_runtime: bool,
+    pub clock: Arc<dyn Clock>,
+    /// Called if that runtime has stood still for half a minute: a program should end then.
+    pub on_stuck: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::named("node")
+    }
+}
+
+impl Options {
+    pub fn named(name: impl Into<Name>) -> Options {
+        let Config { name, heartbeat, time_to_live, count_every, expected_nodes, leave_within, .. } =
+            Config::new(name, "{}");
+        Options {
+            name,
+            meta: Map::new(),
+            heartbeat,
+            time_to_live,
+            count_every,
+            expected_nodes,
+            leave_within,
+            eligible: true,
+            stands: true,
+            weight: None,
+            sources: None,
+            pin: BTreeMap::new(),
+            watch_runtime: true,
+            clock: Arc::new(BootClock),
+            on_stuck: None,
+        }
+    }
+
+    /// Fails over in less than two seconds, for four times the beats.
+    #[must_use]
+    pub fn fast(self) -> Options {
+        Options { heartbeat: Duration::from_millis(500), time_to_live: Duration::from_millis(1500), ..self }
+    }
+
+    pub(super) fn config(&self, one_machine: bool, pulsed: bool) -> Result<Config, Failure> {
+        let mut meta = self.meta.clone();
+        if let Some(weight) = self.weight {
+            meta.insert("weight".to_owned(), weight.into());
+        }
+        if let Some(sources) = &self.sources {
+            meta.insert("sources".to_owned(), sources.clone().into());
+        }
+        if !self.pin.is_empty() {
+            let pin = self.pin.iter().map(|(source, shards)| (source.clone(), shards.clone().into()));
+            meta.insert("pin".to_owned(), Value::Object(pin.collect()));
+        }
+        let config = Config {
+            heartbeat: self.heartbeat,
+            time_to_live: self.time_to_live,
+            count_every: self.count_every,
+            expected_nodes: self.expected_nodes,
+            leave_within: self.leave_within,
+            eligible: self.eligible,
+            stands: self.stands,
+            pulsed,
+            one_machine,
+            clock: self.clock.clone(),
+            seed: uuid::Uuid::new_v4().as_u64_pair().0,
+            ..Config::new(self.name.clone(), Value::Object(meta).to_string())
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}

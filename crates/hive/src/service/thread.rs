@@ -1,0 +1,193 @@
+//! The heartbeat's thread: it owns the member, carries out its effects, and brings back what comes of them.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_runtime::{Failure, Moment};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{mailbox::Change, shared::Shared};
+use crate::{
+    contract::{ENGAGED_MS, NodeId, Reply},
+    member::{Config, Effect, Input, Member},
+    traffic::LastTraffic,
+};
+
+const ANSWERS_MAX: usize = 256;
+/// However far away the next thing is, the mark of traffic is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+type OnStuck = Option<Arc<dyn Fn() + Send + Sync>>;
+
+pub(super) fn start(
+    config: Config,
+    shared: Arc<Shared>,
+    received: mpsc::Receiver<Input>,
+    on_stuck: OnStuck,
+) -> Result<(), Failure> {
+    let no_thread = |error: std::io::Error| Failure::fatal("no-thread", format!("cannot start the heartbeat: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+    std::thread::Builder::new()
+        .name("honeyflow-hive".to_owned())
+        .spawn(move || {
+            let ends = Ends(shared.clone());
+            runtime.block_on(Heart::new(config, shared, on_stuck).beat(received));
+            drop(ends);
+        })
+        .map_err(no_thread)?;
+    Ok(())
+}
+
+/// However the thread ends, nobody waits for it.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.end(Some(Failure::retry("heartbeat-ended", "the hive's heartbeat has ended")));
+    }
+}
+
+struct Heart {
+    member: Member,
+    shared: Arc<Shared>,
+    on_stuck: OnStuck,
+    answers: mpsc::Sender<Input>,
+    answered: mpsc::Receiver<Input>,
+    effects: Vec<Effect>,
+    last_traffic: LastTraffic,
+    looked_at: Moment,
+    engaged_at: Option<Moment>,
+}
+
+impl Heart {
+    fn new(config: Config, shared: Arc<Shared>, on_stuck: OnStuck) -> Heart {
+        // The heart keeps the sender itself: answers come in even after the last handle has gone.
+        let (answers, answered) = mpsc::channel(ANSWERS_MAX);
+        let member = Member::new(config);
+        let looked_at = shared.clock().now();
+        Heart {
+            member,
+            shared,
+            on_stuck,
+            answers,
+            answered,
+            effects: Vec::new(),
+            last_traffic: LastTraffic::default(),
+            looked_at,
+            engaged_at: None,
+        }
+    }
+
+    async fn beat(mut self, mut received: mpsc::Receiver<Input>) {
+        let mut abandoned = false;
+        let mut rung = false;
+        self.step(Input::Identity(NodeId(Uuid::new_v4())));
+        loop {
+            self.look_for_traffic(std::mem::take(&mut rung));
+            if self.carry_out() {
+                return;
+            }
+            let now = self.shared.clock().now();
+            let wait = self.member.wake_at().since(now).min(LOOK_EVERY);
+            let input = tokio::select! {
+                biased;
+                Some(input) = self.answered.recv() => input,
+                input = received.recv(), if !abandoned => input.unwrap_or_else(|| {
+                    abandoned = true;
+                    Input::Leave
+                }),
+                () = self.shared.bell.notified() => {
+                    rung = true;
+                    Input::Tick
+                }
+                () = tokio::time::sleep(wait) => Input::Tick,
+            };
+            self.step(input);
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = self.shared.clock().now();
+        self.member.step(input, now, &mut self.effects);
+        self.shared.set_node(self.member.node());
+    }
+
+    /// Now and then, and as soon as a pause is over. In between the mark stays as it is: whoever rings has found it
+    /// cleared, and must not ring with every request.
+    fn look_for_traffic(&mut self, rung: bool) {
+        let now = self.shared.clock().now();
+        let age = |at: Moment| now.since(at) < Duration::from_millis(ENGAGED_MS);
+        let news = rung && !self.engaged_at.is_some_and(age);
+        if !news && now.since(self.looked_at) < LOOK_EVERY {
+            return;
+        }
+        self.looked_at = now;
+        let Some(age) = self.last_traffic.read(self.shared.traffic(), news, now) else { return };
+        let at = Moment(now.0.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)));
+        if self.engaged_at != Some(at) {
+            self.engaged_at = Some(at);
+            self.step(Input::Traffic(at));
+        }
+    }
+
+    /// True: it is over.
+    fn carry_out(&mut self) -> bool {
+        let mut over = false;
+        while !self.effects.is_empty() && !over {
+            for effect in std::mem::take(&mut self.effects) {
+                over |= self.carry_out_one(effect);
+            }
+        }
+        over
+    }
+
+    fn carry_out_one(&mut self, effect: Effect) -> bool {
+        match effect {
+            Effect::Call { call, request, until } => {
+                let wait = until.since(self.shared.clock().now());
+                let asked = self.shared.store().call(request);
+                let answers = self.answers.clone();
+                tokio::spawn(async move {
+                    // The member itself knows when it is too late; here the connection is let go of.
+                    let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, asked).await;
+                    if let Ok(result) = answer {
+                        let _ = answers.send(Input::Answer { call, result }).await;
+                    }
+                });
+            }
+            Effect::Identify => self.step(Input::Identity(NodeId(Uuid::new_v4()))),
+            Effect::Granted(term) => {
+                tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
+                self.shared.post(Change::Gained(term));
+            }
+            Effect::Leave { lease, until } => self.shared.post(Change::Leave { lease, until }),
+            Effect::Lost { lease, cause } => {
+                tracing::warn!(%lease, cause, "lease lost");
+                self.shared.post(Change::Lost { lease, cause });
+            }
+            Effect::Trust(until) => self.shared.set_trust(until),
+            Effect::Changed { view, events } => self.shared.set_view(view, events),
+            Effect::Engaged(engaged) => self.shared.set_engaged(engaged),
+            Effect::Notice { code, message } => tracing::warn!(code, "{message}"),
+            Effect::Stuck => {
+                tracing::error!("the main runtime has stood still for half a minute; this node holds no lease");
+                if let Some(stuck) = &self.on_stuck {
+                    stuck();
+                }
+            }
+            Effect::Buried => {
+                tracing::warn!("this node was buried by others; it joins again under a fresh identity");
+                self.shared.set_out();
+            }
+            Effect::Refused(failure) => {
+                self.shared.end(Some(failure));
+                return true;
+            }
+            Effect::Left => {
+                self.shared.end(None);
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,376 @@
+//! Defects that others have had, and rules that only show between several nodes, one by one.
+
+use honeyflow_hive::{
+    Reply, Request,
+    contract::{EventKind, QUEEN},
+    member::Input,
+};
+use honeyflow_invariant::Breach;
+
+use crate::world::{Fault, MILLI, Options, SECOND, World};
+
+/// Up, with a queen and everything held.
+fn settled(options: Options) -> World {
+    let mut world = World::started(options);
+    world.pass(30 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    world
+}
+
+fn no_breach(world: &mut World) {
+    let mut breaches = std::mem::take(&mut world.history.breaches);
+    breaches.extend(world.judge());
+    assert_eq!(breaches, Vec::<Breach>::new());
+}
+
+/// How long until another node holds it, in milliseconds.
+fn until_held_by_another(world: &mut World, lease: &str, not: usize, limit_ms: u64) -> u64 {
+    let began_at = world.now;
+    loop {
+        world.pass(5 * MILLI);
+        let after = (world.now - began_at) / MILLI;
+        if world.holders(lease).iter().any(|who| *who != not) {
+            return after;
+        }
+        assert!(after < limit_ms, "nobody holds {lease} after {after} ms");
+    }
+}
+
+/// HV-92: queen and shards are taken over within a time to live and a second, the queen's by whoever comes first.
+#[test]
+fn hv_92_a_crash_is_over_in_a_time_to_live_and_a_second() {
+    let mut waits = Vec::new();
+    for seed in 1..=40 {
+        let mut world = settled(Options { seed, ..Options::calm(3, 6) });
+        world.pass(seed * 53 * MILLI);
+        let queen = world.queen().unwrap();
+        let shard = world.nodes[queen].terms.keys().find(|lease| lease.starts_with("shard/")).unwrap().clone();
+        world.dies(queen);
+        let began_at = world.now;
+        until_held_by_another(&mut world, QUEEN, queen, 7_000);
+        waits.push((world.now - began_at) / MILLI);
+        until_held_by_another(&mut world, &shard, queen, 7_000);
+        waits.push((world.now - began_at) / MILLI);
+        no_breach(&mut world);
+    }
+    waits.sort_unstable();
+    let (middle, worst) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+    println!("p50 {middle} ms, worst {worst} ms");
+    assert!(middle <= 5_500 && worst <= 7_000, "p50 {middle} ms, worst {worst} ms: {waits:?}");
+}
+
+/// HV-92: with the short profile in less than two seconds.
+#[test]
+fn hv_92_the_short_profile_fails_over_in_two_seconds() {
+    for seed in 1..=20 {
+        let options = Options { seed, ttl_ms: 1_500, heartbeat_ms: 500, ..Options::calm(3, 6) };
+        let mut world = settled(options);
+        let queen = world.queen().unwrap();
+        world.dies(queen);
+        until_held_by_another(&mut world, QUEEN, queen, 2_000);
+        no_breach(&mut world);
+    }
+}
+
+/// HV-92: whoever leaves with a word is followed within a tenth of a second of its last act.
+#[test]
+fn no_word_on_exit() {
+    let mut gaps = Vec::new();
+    for seed in 1..=40 {
+        let mut world = settled(Options { seed, ..Options::calm(3, 6) });
+        let queen = world.queen().unwrap();
+        world.hears(queen, Input::Drain);
+        let mut vacant_since = None;
+        for _ in 0..4_000 {
+            world.pass(5 * MILLI);
+            match (world.queen(), vacant_since) {
+                (None, None) => vacant_since = Some(world.now),
+                (Some(next), Some(since)) if next != queen => {
+                    gaps.push((world.now - since) / MILLI);
+                    break;
+                }
+                (Some(next), None) if next != queen => {
+                    gaps.push(0);
+                    break;
+                }
+                _ => {}
+            }
+        }
+        no_breach(&mut world);
+    }
+    assert_eq!(gaps.len(), 40);
+    gaps.sort_unstable();
+    assert!(gaps[39] <= 100, "{gaps:?}");
+}
+
+/// HV-55: a shard that moves stops for as long as its work takes to end, and a tenth of a second.
+#[test]
+fn rebalance_stops_the_world() {
+    let mut world = settled(Options::calm(2, 8));
+    let before: Vec<usize> = (0..2).map(|who| world.nodes[who].terms.len()).collect();
+    world.options.nodes = 3;
+    world.options.drift.push(0);
+    world.start(2);
+    let mut vacant_most = 0;
+    let mut gap_most = 0;
+    let mut gap_began = std::collections::BTreeMap::new();
+    for _ in 0..6_000 {
+        world.pass(5 * MILLI);
+        let vacant = world.vacant();
+        vacant_most = vacant_most.max(vacant.iter().filter(|lease| lease.starts_with("shard/")).count());
+        gap_began.retain(|lease, since| {
+            let over = !vacant.contains(lease);
+            if over {
+                gap_most = gap_most.max((world.now - *since) / MILLI);
+            }
+            !over
+        });
+        for lease in vacant {
+            gap_began.entry(lease).or_insert(world.now);
+        }
+    }
+    let counts: Vec<usize> =
+        (0..3).map(|who| world.nodes[who].terms.keys().filter(|lease| lease.starts_with("shard/")).count()).collect();
+    assert!(counts.iter().all(|count| (2..=3).contains(count)), "{before:?} became {counts:?}");
+    assert!(vacant_most <= 2, "{vacant_most} at once: each of two holders gives one at a time");
+    assert!(gap_most <= 5_200, "{gap_most} ms");
+    no_breach(&mut world);
+}
+
+/// Two nodes of one name are two members, and one of them leads.
+#[test]
+fn same_name_two_leaders() {
+    let mut world = World::new(Options::calm(1, 4));
+    world.start(0);
+    world.start(0);
+    world.pass(30 * SECOND);
+    for lease in world.leases() {
+        assert_eq!(world.holders(&lease).len(), 1, "{lease}");
+    }
+    let shards = |who: usize| world.nodes[who].terms.keys().filter(|lease| lease.starts_with("shard/")).count();
+    assert_eq!((shards(0), shards(1)), (2, 2));
+    no_breach(&mut world);
+}
+
+/// A process that comes back on its machine, under its name, renews nothing of the one before it.
+#[test]
+fn renew_matches_name_only() {
+    let mut world = settled(Options::calm(2, 2));
+    world.dies(0);
+    let again = world.start(0);
+    world.pass(5 * SECOND);
+    let old = world.nodes[0].member.node();
+    assert_ne!(world.nodes[again].member.node(), old);
+    world.pass(10 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    assert_eq!(world.history.buried, 1);
+    no_breach(&mut world);
+}
+
+/// Everybody is cut off at once: nobody is dead when the store is back, and everybody keeps what it had.
+#[test]
+fn store_outage_buries_everyone() {
+    for seconds in [3, 10, 60] {
+        let mut world = settled(Options::calm(4, 8));
+        let before: Vec<_> = world.nodes.iter().map(|node| node.member.node()).collect();
+        let held: Vec<Vec<_>> = world.nodes.iter().map(|node| node.terms.keys().cloned().collect()).collect();
+        world.down_until = world.now + seconds * SECOND;
+        world.pass(seconds * SECOND + 8 * SECOND);
+        let after: Vec<_> = world.nodes.iter().map(|node| node.member.node()).collect();
+        assert_eq!((before, world.history.buried), (after, 0), "{seconds} s");
+        let now: Vec<Vec<_>> = world.nodes.iter().map(|node| node.terms.keys().cloned().collect()).collect();
+        assert_eq!(held, now, "{seconds} s");
+        no_breach(&mut world);
+    }
+}
+
+/// A majority that is gone is buried by whoever is left; nobody waits for a quorum.
+#[test]
+fn cluster_downs_itself() {
+    let mut world = settled(Options::calm(5, 10));
+    for who in 0..4 {
+        world.dies(who);
+    }
+    world.pass(14 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    assert_eq!(world.holders(QUEEN), [4]);
+    no_breach(&mut world);
+}
+
+/// The store's clock jumps an hour: the living stay, whoever died is buried.
+#[test]
+fn node_clock_decides_death() {
+    for by_ms in [3_600_000, -3_600_000] {
+        let mut world = settled(Options::calm(3, 6));
+        let before: Vec<_> = world.nodes.iter().map(|node| node.member.node()).collect();
+        let granted = world.history.granted;
+        world.step_clock(by_ms);
+        world.pass(30 * SECOND);
+        let after: Vec<_> = world.nodes.iter().map(|node| node.member.node()).collect();
+        assert_eq!((before, world.history.buried), (after, 0));
+        assert_eq!(world.history.granted, granted, "nothing changes hands");
+        world.step_clock(by_ms);
+        world.dies(0);
+        world.pass(14 * SECOND);
+        assert_eq!((world.vacant(), world.history.buried), (Vec::new(), 1));
+        no_breach(&mut world);
+    }
+}
+
+/// HV-10: one that is heard but does not hear gives up, however loud it is.
+#[test]
+fn hv_10_a_node_that_cannot_hear_does_not_hold_its_leases_for_ever() {
+    let mut world = settled(Options::calm(3, 6));
+    let queen = world.queen().unwrap();
+    world.nodes[queen].deaf_until = u64::MAX;
+    until_held_by_another(&mut world, QUEEN, queen, 13_000);
+    world.pass(10 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    no_breach(&mut world);
+}
+
+/// HV-23: another server that has lost the last take-over: nobody mints before everything held there has ended.
+#[test]
+fn hv_23_after_a_failover_nothing_is_held_twice() {
+    for seed in 1..=20 {
+        let mut world = settled(Options { seed, ..Options::calm(3, 6) });
+        let queen = world.queen().unwrap();
+        world.hears(queen, Input::Leave);
+        until_held_by_another(&mut world, QUEEN, queen, 5_000);
+        world.fail_over(400 * MILLI);
+        world.pass(14 * SECOND);
+        assert_eq!(world.vacant(), Vec::<String>::new());
+        no_breach(&mut world);
+    }
+}
+
+/// HV-23: a store that went back holds until a person has accepted it, and then goes on.
+#[test]
+fn hv_23_a_restore_waits_for_a_person() {
+    let mut world = settled(Options::calm(3, 6));
+    let queen = world.queen().unwrap();
+    world.dies(queen);
+    world.pass(8 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    world.loses(6 * SECOND);
+    world.restored = true;
+    world.pass(10 * SECOND);
+    let Ok(Reply::View(view)) = world.rows.apply(world.hive_ms(), Request::View) else { panic!("no view") };
+    assert_eq!(view.head.hold.as_deref(), Some("restore"));
+    let granted = world.history.granted;
+    world.pass(20 * SECOND);
+    assert_eq!(world.history.granted, granted, "nobody mints");
+    world.rows.apply(world.hive_ms(), Request::AcceptRestore { cause: "a person".into() }).unwrap();
+    world.pass(20 * SECOND);
+    assert_eq!(world.vacant(), Vec::<String>::new());
+    no_breach(&mut world);
+}
+
+/// HV-94: forty nodes, one queen; when she dies few try.
+#[test]
+fn hv_94_a_queens_death_makes_no_stampede() {
+    let mut world = settled(Options::calm(40, 1));
+    let queen = world.queen().unwrap();
+    world.dies(queen);
+    world.pass(5_500 * MILLI);
+    while world.queen().is_none() {
+        world.pass(5 * MILLI);
+    }
+    let takes = world.history.calls["take"];
+    let buries = world.history.calls.get("bury").copied().unwrap_or(0);
+    world.pass(SECOND);
+    assert!(world.history.calls["take"] - takes <= 10 && buries <= 12, "{:?}", world.history.calls);
+    no_breach(&mut world);
+}
+
+/// HV-91: in calm a node beats, and that is nearly all.
+#[test]
+fn hv_91_an_idle_node_only_beats() {
+    let mut world = settled(Options::calm(4, 8));
+    world.traffic = false;
+    world.pass(60 * SECOND);
+    let before = world.history.calls.clone();
+    world.pass(100 * SECOND);
+    let spent = |what: &str| world.history.calls.get(what).unwrap_or(&0) - before.get(what).unwrap_or(&0);
+    let all: u64 = world.history.calls.values().sum::<u64>() - before.values().sum::<u64>();
+    assert!(spent("beat") <= 4 * 60, "{} beats", spent("beat"));
+    assert!(all <= 4 * 60 + 100, "{all} calls in 100 s, the queen's counts among them: {:?}", world.history.calls);
+    no_breach(&mut world);
+}
+
+/// HV-93: how long until everybody knows.
+#[test]
+fn count_65s_late() {
+    let mut world = World::new(Options::calm(4, 4));
+    world.traffic = false;
+    for machine in 0..4 {
+        world.start(machine);
+    }
+    world.pass(45 * SECOND);
+    let counts = |world: &World| -> Vec<Option<u64>> {
+        world.nodes.iter().filter(|node| node.alive).map(|node| node.engaged.and_then(|e| e.count)).collect()
+    };
+    assert_eq!(counts(&world), [Some(0); 4]);
+    world.traffic = true;
+    let began_at = world.now;
+    while counts(&world) != [Some(2); 4] {
+        world.pass(20 * MILLI);
+        assert!(world.now - began_at < 4_500 * MILLI, "{:?}", counts(&world));
+    }
+    let queen = world.queen().unwrap();
+    let used = (0..4).find(|who| *who != queen && world.nodes[*who].is_used()).unwrap();
+    world.dies(used);
+    let began_at = world.now;
+    while counts(&world) != [Some(1); 3] {
+        world.pass(20 * MILLI);
+        assert!(world.now - began_at < 10_500 * MILLI, "{:?}", counts(&world));
+    }
+    world.traffic = false;
+    let began_at = world.now;
+    while counts(&world) != [Some(0); 3] {
+        world.pass(20 * MILLI);
+        assert!(world.now - began_at < 34_600 * MILLI, "{:?}", counts(&world));
+    }
+    no_breach(&mut world);
+}
+
+/// Whoever asks who leads need not reach the leader: the answer is in its own view.
+#[test]
+fn leader_needs_to_be_reachable_to_ask_who_leads() {
+    let mut world = settled(Options::calm(3, 3));
+    let queen = world.queen().unwrap();
+    let id = world.nodes[queen].member.node();
+    world.nodes[queen].paused_until = world.now + 3 * SECOND;
+    world.pass(SECOND);
+    let Ok(Reply::View(view)) = world.rows.apply(world.hive_ms(), Request::View) else { panic!("no view") };
+    let row = view.leases.iter().find(|lease| &*lease.name == QUEEN).unwrap();
+    assert_eq!(row.holder, id);
+    no_breach(&mut world);
+}
+
+/// HV-19: everything that happened stands in the events, with its cause.
+#[test]
+fn missed_chore_leaves_no_trace() {
+    let mut world = settled(Options::calm(2, 2));
+    world.dies(0);
+    world.pass(10 * SECOND);
+    let history = Request::History { lease: None, until_ms: None, max: 100 };
+    let Ok(Reply::History(events)) = world.rows.apply(world.hive_ms(), history) else { panic!("no history") };
+    let buried = events.iter().find(|event| event.kind == EventKind::Buried).unwrap();
+    assert_eq!(&*buried.cause, "expired");
+    assert!(events.iter().any(|event| event.kind == EventKind::Taken && &*event.cause == "free"));
+}
+
+/// A pause of the leader longer than its trust: what it sends afterwards is refused.
+#[test]
+fn hv_85_a_paused_leaders_writes_are_refused() {
+    let mut world = settled(Options::calm(3, 6));
+    for _ in 0..6 {
+        let queen = world.queen().unwrap();
+        world.plan(world.now, Fault::Pause);
+        world.nodes[queen].paused_until = world.now + 9 * SECOND;
+        world.pass(30 * SECOND);
+    }
+    assert!(world.history.accepted.len() > 1_000, "{}", world.history.accepted.len());
+    no_breach(&mut world);
+}

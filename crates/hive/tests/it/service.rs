@@ -1,0 +1,276 @@
+//! The shell, on the memory backend and the machine's own clock.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use honeyflow_hive::{
+    Capabilities, Hive, HiveStore, Options, Reply, Request,
+    contract::HIVE_TIME_START_MS,
+    service::{Change, Role},
+};
+use honeyflow_hive_memory::MemoryHive;
+use honeyflow_runtime::Failure;
+
+fn memory() -> Arc<MemoryHive> {
+    Arc::new(MemoryHive::new(|| {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(0) - HIVE_TIME_START_MS.cast_unsigned()
+    }))
+}
+
+fn options(name: &str) -> Options {
+    Options::named(name).fast()
+}
+
+/// Long enough for anything that works at all on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it takes too long")
+}
+
+async fn until(is: impl Fn() -> bool) {
+    soon(async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hv_75_a_node_joins_and_leads() {
+    let hive = Hive::join(memory(), options("a")).await.unwrap();
+    assert!(hive.node().is_some());
+    let epoch = soon(hive.lead("duty/report", async |term| {
+        assert!(term.check());
+        Ok(term.epoch())
+    }));
+    assert!(epoch.await.unwrap().0 > 0);
+    until(|| matches!(hive.role(), Role::Queen(_))).await;
+    soon(hive.leave()).await;
+    assert_eq!(hive.role(), Role::Out);
+    assert!(hive.lead("duty/report", async |_| Ok(())).await.is_err(), "it has left");
+}
+
+#[tokio::test]
+async fn hv_7_options_that_do_not_go_together_are_refused() {
+    let options = Options { time_to_live: Duration::from_secs(3), ..Options::default() };
+    let failure = Hive::join(memory(), options).await.err().unwrap();
+    assert_eq!(failure.code, "hive-options");
+}
+
+#[tokio::test]
+async fn hv_48_one_of_two_leads_and_the_other_follows() {
+    let store = memory();
+    let (a, b) =
+        (Hive::join(store.clone(), options("a")).await.unwrap(), Hive::join(store, options("b")).await.unwrap());
+    let leads = Arc::new(Mutex::new(Vec::new()));
+    let lead = |hive: Hive, name: &'static str| {
+        let leads = leads.clone();
+        tokio::spawn(async move {
+            hive.lead("duty/report", |term| {
+                leads.lock().unwrap().push((name, term.epoch()));
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+        })
+    };
+    let first = lead(a.clone(), "a");
+    until(|| leads.lock().unwrap().len() == 1).await;
+    let _second = lead(b.clone(), "b");
+    a.drain().await;
+    until(|| leads.lock().unwrap().len() == 2).await;
+    let seen = leads.lock().unwrap().clone();
+    assert!(seen[0].0 == "a" && seen[1].0 == "b" && seen[1].1 > seen[0].1, "{seen:?}");
+    soon(a.leave()).await;
+    assert!(soon(first).await.unwrap().is_err());
+}
+
+/// Half a leader is none: what fails to start is tried again, and what fails for good is told.
+#[tokio::test]
+async fn half_started_leader() {
+    let hive = Hive::join(memory(), options("a")).await.unwrap();
+    let tries = Mutex::new(0);
+    let led = hive.lead("duty/report", async |_| -> Result<(), Failure> {
+        *tries.lock().unwrap() += 1;
+        match *tries.lock().unwrap() {
+            1 | 2 => Err(Failure::retry("not-yet", "the sink is not there")),
+            _ => Err(Failure::fatal("never", "the table is gone")),
+        }
+    });
+    assert_eq!(soon(led).await.unwrap_err().code, "never");
+    assert_eq!(*tries.lock().unwrap(), 3);
+    assert!(soon(hive.lead("duty/report", async |_| Ok(7))).await.is_ok(), "released, and led again");
+}
+
+#[tokio::test]
+async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
+    let store = memory();
+    let a = Hive::join(store.clone(), options("a")).await.unwrap();
+    let mut shards = a.shards("shop", 4, false).await.unwrap();
+    let mut terms = Vec::new();
+    while terms.len() < 4 {
+        match soon(shards.next()).await {
+            Some(Change::Gained(term)) => terms.push(term),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(terms.iter().all(honeyflow_hive::Term::check));
+    let b = Hive::join(store, options("b")).await.unwrap();
+    let mut others = b.shards("shop", 4, false).await.unwrap();
+    let mut gained = 0;
+    while gained < 2 {
+        tokio::select! {
+            change = shards.next() => match change {
+                Some(Change::Leave { lease, .. }) => a.left(lease).await,
+                other => panic!("{other:?}"),
+            },
+            change = others.next() => match change {
+                Some(Change::Gained(_)) => gained += 1,
+                other => panic!("{other:?}"),
+            },
+            () = tokio::time::sleep(PATIENCE) => panic!("it takes too long"),
+        }
+    }
+    assert_eq!(terms.iter().filter(|term| term.check()).count(), 2, "the others go on");
+    assert!(a.shards("shop", 4, false).await.is_err(), "taken here already");
+}
+
+#[tokio::test]
+async fn hv_20_watchers_see_rising_versions() {
+    let store = memory();
+    let a = Hive::join(store.clone(), options("a")).await.unwrap();
+    let mut watch = a.watch();
+    let first = soon(watch.next()).await.unwrap();
+    assert_eq!(first.events, None, "a snapshot first");
+    let _b = Hive::join(store, options("b")).await.unwrap();
+    let mut version = first.view.head.version;
+    loop {
+        let update = soon(watch.next()).await.unwrap();
+        assert!(update.view.head.version > version);
+        if let Some(events) = &update.events {
+            assert_eq!(events[0].version, version + 1);
+        }
+        version = update.view.head.version;
+        if update.view.nodes.len() == 2 {
+            break;
+        }
+    }
+    let snapshot = a.view();
+    assert!(!snapshot.stale && snapshot.view.unwrap().nodes.len() == 2);
+    soon(a.leave()).await;
+    while soon(watch.next()).await.is_some() {}
+}
+
+/// A store that can be taken away.
+struct Switch {
+    store: Arc<MemoryHive>,
+    off: AtomicBool,
+}
+
+impl HiveStore for Switch {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        if self.off.load(Ordering::Relaxed) {
+            return std::future::pending().boxed();
+        }
+        self.store.call(request)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+}
+
+/// HV-22, HV-30: a store that does not answer is no error; nothing is known, nothing is held, and it ends in time.
+#[tokio::test]
+async fn hv_22_without_a_store_it_starts_answers_and_ends() {
+    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(true) });
+    let hive = soon(Hive::join(store.clone(), options("a"))).await.unwrap();
+    assert_eq!((hive.engaged().count, hive.engaged().divisor), (None, 16));
+    assert!(hive.view().stale && hive.role() == Role::Out);
+    store.off.store(false, Ordering::Relaxed);
+    let mut shards = hive.shards("shop", 1, false).await.unwrap();
+    let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
+    store.off.store(true, Ordering::Relaxed);
+    let Some(Change::Lost { .. }) = soon(shards.next()).await else { panic!("not lost") };
+    assert!(!term.check());
+    until(|| hive.view().stale).await;
+    store.off.store(false, Ordering::Relaxed);
+    let Some(Change::Gained(next)) = soon(shards.next()).await else { panic!("no term") };
+    assert!(next.epoch() > term.epoch() && !term.check() && next.holder() == term.holder(), "the same node goes on");
+    store.off.store(true, Ordering::Relaxed);
+    soon(hive.leave()).await;
+}
+
+/// HV-10: whatever the program does, its heartbeat goes on.
+#[test]
+fn slow_batch_starves_heartbeat() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let store = memory();
+    let hive = runtime.block_on(async {
+        let hive = Hive::join(store.clone(), Options { watch_runtime: false, ..options("a") }).await.unwrap();
+        let mut shards = hive.shards("shop", 1, false).await.unwrap();
+        let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
+        let began_at = std::time::Instant::now();
+        // the only thread of the program's runtime is busy for longer than trust lasts
+        while began_at.elapsed() < Duration::from_millis(2_500) {
+            std::hint::black_box(began_at.elapsed());
+        }
+        assert!(term.check(), "renewed meanwhile");
+        hive
+    });
+    drop(hive);
+}
+
+/// HV-16: a runtime that stands still gives up its leases, by itself.
+#[test]
+fn hv_16_a_stuck_runtime_loses_its_terms() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let hive = Hive::join(memory(), options("a")).await.unwrap();
+        let mut shards = hive.shards("shop", 1, false).await.unwrap();
+        let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
+        let began_at = std::time::Instant::now();
+        while term.check() {
+            assert!(began_at.elapsed() < PATIENCE, "it still holds it");
+        }
+        let Some(Change::Lost { .. }) = soon(shards.next()).await else { panic!("not lost") };
+        let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("alive again, it takes it again") };
+    });
+}
+
+/// HV-26: the first request after a pause is told at once.
+#[tokio::test]
+async fn hv_26_engaging_rings_once() {
+    let hive = Hive::join(memory(), options("a")).await.unwrap();
+    until(|| hive.engaged().count == Some(0)).await;
+    for _ in 0..1_000 {
+        hive.engage();
+    }
+    until(|| hive.engaged().count == Some(1)).await;
+}
+
+/// Every handle gone, the node leaves.
+#[tokio::test]
+async fn hv_21_a_node_without_handles_leaves() {
+    let store = memory();
+    let hive = Hive::join(store.clone(), options("a")).await.unwrap();
+    drop(hive);
+    let nodes = async || match store.call(Request::View).await {
+        Ok(Reply::View(view)) => view.nodes.len(),
+        other => panic!("{other:?}"),
+    };
+    soon(async {
+        while nodes().await > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}

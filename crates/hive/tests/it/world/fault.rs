@@ -1,0 +1,155 @@
+//! What may go wrong, and how much of it a seed plans.
+
+use honeyflow_hive::member::Input;
+
+use super::{Happening, MILLI, Net, Options, Random, SECOND, World};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A process is gone; another one starts on its machine after a while.
+    Crash,
+    /// Of a process: nothing moves, the clock goes on.
+    Pause,
+    /// Nothing that it sends arrives.
+    CutOff,
+    /// What it sends arrives; it hears nothing.
+    Deaf,
+    /// Nobody reaches the store.
+    Outage,
+    Step {
+        by_ms: i64,
+    },
+    /// Another server answers, which has not got what was written last.
+    FailOver {
+        lost_us: u64,
+    },
+    /// The same server shows an older state.
+    Restore {
+        lost_us: u64,
+    },
+    Leave,
+    Drain,
+}
+
+/// What a seed plans.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub options: Options,
+    pub faults: Vec<(u64, Fault)>,
+    pub safety: u64,
+}
+
+impl Plan {
+    pub fn draw(seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        let r = &mut random;
+        let nodes = usize::try_from(r.between(2, 6)).unwrap_or(2);
+        let ttl_ms = [1_500, 3_000, 6_000][usize::try_from(r.below(3)).unwrap_or(0)];
+        let some = |r: &mut Random, most: u64| if r.one_in(2) { 0 } else { r.between(1, most) };
+        let options = Options {
+            seed,
+            nodes,
+            shards: u32::try_from(r.between(1, 8)).unwrap_or(1),
+            ttl_ms,
+            heartbeat_ms: ttl_ms / 3,
+            drift: (0..nodes).map(|_| i64::try_from(r.between(0, 98)).unwrap_or(49) - 49).collect(),
+            net: Net {
+                latency_us: [300, 3_000, 30_000][usize::try_from(r.below(3)).unwrap_or(0)],
+                refused: some(r, 30),
+                unanswered: some(r, 40),
+                slow: some(r, 20),
+                doubled: some(r, 20),
+            },
+            stands: !r.one_in(4),
+        };
+        let safety = 40 * SECOND;
+        // epochs are above those of a lost history by the clock: it must not step back in the same seed
+        let steps = r.one_in(3);
+        let (fails_over, restores) = (!steps && r.one_in(2), !steps && r.one_in(5));
+        let mut faults = Vec::new();
+        for _ in 0..r.between(2, 10) {
+            let lost_us = r.below(800 * MILLI);
+            let fault = match r.below(15) {
+                0..=2 => Fault::Crash,
+                3..=5 => Fault::Pause,
+                6 | 7 => Fault::CutOff,
+                8 => Fault::Deaf,
+                9 => Fault::Outage,
+                10 => Fault::Leave,
+                11 => Fault::Drain,
+                12 if steps => {
+                    let by_ms = i64::try_from(r.between(1_200, 3_600_000)).unwrap_or(0);
+                    Fault::Step { by_ms: if r.one_in(2) { by_ms } else { -by_ms } }
+                }
+                13 if fails_over => Fault::FailOver { lost_us },
+                14 if restores => Fault::Restore { lost_us: lost_us * 8 },
+                _ => Fault::Pause,
+            };
+            faults.push((r.between(2 * SECOND, safety - 2 * SECOND), fault));
+        }
+        Plan { options, faults, safety }
+    }
+}
+
+impl World {
+    fn victim(&mut self) -> Option<usize> {
+        let fit = |who: &usize| self.nodes[*who].alive && self.nodes[*who].paused_until <= self.now;
+        let found: Vec<usize> = (0..self.nodes.len()).filter(fit).collect();
+        // those who hold something are worth more
+        let holders: Vec<usize> = found.iter().copied().filter(|who| !self.nodes[*who].terms.is_empty()).collect();
+        let from = if holders.is_empty() || self.random.one_in(4) { found } else { holders };
+        let at = usize::try_from(self.random.below(from.len() as u64)).unwrap_or(0);
+        from.get(at).copied()
+    }
+
+    pub fn strikes(&mut self, fault: Fault) {
+        if self.healed_at.is_some() {
+            return;
+        }
+        let ttl = self.options.ttl_ms * MILLI;
+        let Some(who) = self.victim() else { return };
+        let machine = self.nodes[who].machine;
+        let long = self.random.between(ttl / 4, ttl * 3);
+        match fault {
+            Fault::Crash => {
+                self.dies(who);
+                self.after(long, Happening::Restarts { machine });
+            }
+            Fault::Pause => self.nodes[who].paused_until = self.now + long,
+            Fault::CutOff => self.nodes[who].cut_until = self.now + long,
+            Fault::Deaf => self.nodes[who].deaf_until = self.now + long * 2,
+            Fault::Outage => self.down_until = self.now + long,
+            Fault::Step { by_ms } => self.step_clock(by_ms),
+            Fault::FailOver { lost_us } => self.fail_over(lost_us),
+            Fault::Restore { lost_us } => self.restore(lost_us),
+            Fault::Leave => {
+                self.hears(who, Input::Leave);
+                self.after(long + ttl, Happening::Restarts { machine });
+            }
+            Fault::Drain => {
+                self.hears(who, Input::Drain);
+                self.after(ttl, Happening::Hears { who, input: Input::Leave });
+                self.after(ttl * 3, Happening::Restarts { machine });
+            }
+        }
+    }
+
+    pub fn step_clock(&mut self, by_ms: i64) {
+        self.offset_ms += by_ms;
+        self.steps += 1;
+    }
+
+    pub fn fail_over(&mut self, lost_us: u64) {
+        self.lineages += 1;
+        self.loses(lost_us);
+        let server = format!("server-{}", self.lineages);
+        self.rows.move_to_server(&server);
+    }
+
+    pub fn restore(&mut self, lost_us: u64) {
+        self.restored = true;
+        self.loses(lost_us);
+        let wait = self.random.between(SECOND, 4 * SECOND);
+        self.after(wait, Happening::Accepts);
+    }
+}

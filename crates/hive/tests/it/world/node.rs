@@ -1,0 +1,102 @@
+//! One process: the shipped member, with a clock of its own.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use honeyflow_event::Name;
+use honeyflow_hive::{
+    Member, NodeId, Term,
+    member::{Config, Engaged},
+};
+use honeyflow_invariant::hive::Reign;
+use honeyflow_runtime::{Failure, Moment};
+use uuid::Uuid;
+
+use super::Options;
+
+pub struct Node {
+    pub machine: usize,
+    pub member: Member,
+    pub alive: bool,
+    /// Neither hears nor does anything until then.
+    pub paused_until: u64,
+    /// Nothing of it arrives.
+    pub cut_until: u64,
+    /// What it asks is done, and it never hears of it.
+    pub deaf_until: u64,
+    pub tick_at: u64,
+    /// With when it was granted.
+    pub terms: BTreeMap<Name, (Term, u64)>,
+    /// As the world counts.
+    pub trusted_until: u64,
+    pub engaged: Option<Engaged>,
+    pub refused: Option<Failure>,
+    number: usize,
+    identities: u64,
+    drift: i64,
+    began_at: u64,
+}
+
+impl Node {
+    pub fn new(options: &Options, machine: usize, number: usize, now: u64) -> Node {
+        let config = Config {
+            heartbeat: Duration::from_millis(options.heartbeat_ms),
+            time_to_live: Duration::from_millis(options.ttl_ms),
+            stands: options.stands,
+            seed: options.seed ^ (number as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93),
+            ..Config::new(format!("machine-{machine}"), "{}")
+        };
+        Node {
+            machine,
+            member: Member::new(config),
+            alive: true,
+            paused_until: 0,
+            cut_until: 0,
+            deaf_until: 0,
+            tick_at: u64::MAX,
+            terms: BTreeMap::new(),
+            trusted_until: 0,
+            engaged: None,
+            refused: None,
+            number,
+            identities: 0,
+            drift: options.drift[machine],
+            began_at: now,
+        }
+    }
+
+    /// A fresh one each time.
+    pub fn identity(&mut self, seed: u64) -> NodeId {
+        self.identities += 1;
+        let place = (self.number as u128) << 16 | u128::from(self.identities);
+        NodeId(Uuid::from_u128((u128::from(seed) << 64) | place))
+    }
+
+    /// Half of the machines have traffic.
+    pub fn is_used(&self) -> bool {
+        self.machine.is_multiple_of(2)
+    }
+
+    /// The world's time on this node's clock.
+    pub fn local(&self, now: u64) -> Moment {
+        let passed = i128::from(now.saturating_sub(self.began_at));
+        let local = passed + passed * i128::from(self.drift) / 1000 + 1_000_000;
+        Moment(u64::try_from(local).unwrap_or(0))
+    }
+
+    /// The first moment of the world at which this node's clock shows at least that.
+    pub fn world(&self, local: Moment) -> u64 {
+        if local == Moment::FAR {
+            return u64::MAX;
+        }
+        let passed = i128::from(local.0) - 1_000_000;
+        let world = passed * 1000 / i128::from(1000 + self.drift) + i128::from(self.began_at) + 1;
+        u64::try_from(world.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// A term was valid until now, or until nobody trusted it any more.
+    pub fn note_end(&self, (term, from): (Term, u64), now: u64, reigns: &mut Vec<Reign>) {
+        let until = self.trusted_until.min(now);
+        let (lease, epoch) = (term.lease().to_string(), term.epoch());
+        reigns.push(Reign { lease, epoch, holder: self.number.to_string(), from, until });
+    }
+}

@@ -1,0 +1,223 @@
+//! HI-1 to HI-5 and HI-8 to HI-11: what a hive must never break, whatever its nodes, clocks and store do.
+
+use std::collections::BTreeMap;
+
+use honeyflow_event::Epoch;
+
+use crate::{
+    Breach,
+    fence::{Accepted, epochs_never_fall},
+};
+
+/// A change of hands, in the order in which the store made them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Minted {
+    pub lease: String,
+    pub epoch: Epoch,
+    pub holder: String,
+}
+
+/// HI-1 and HI-2: an epoch has one holder, and a lease's epochs only grow.
+pub fn epochs_grow(minted: &[Minted]) -> Vec<Breach> {
+    let mut last: BTreeMap<&str, Epoch> = BTreeMap::new();
+    let mut holders: BTreeMap<(&str, Epoch), &str> = BTreeMap::new();
+    let mut breaches = Vec::new();
+    for Minted { lease, epoch, holder } in minted {
+        let first = *holders.entry((lease, *epoch)).or_insert(holder);
+        if first != holder {
+            let what = format!("epoch {} of {lease} was minted for {first} and for {holder}", epoch.0);
+            breaches.push(Breach::new("HI-1", what));
+        }
+        let before = last.insert(lease, *epoch).unwrap_or_default();
+        if *epoch <= before {
+            let what = format!("{lease}: epoch {} was minted after {}", epoch.0, before.0);
+            breaches.push(Breach::new("HI-2", what));
+        }
+    }
+    breaches
+}
+
+/// HI-3 and HI-11: what was accepted never falls.
+pub fn accepted_epochs_never_fall<'a>(accepted: impl IntoIterator<Item = &'a Accepted>) -> Vec<Breach> {
+    let fallen = epochs_never_fall(accepted);
+    fallen.into_iter().map(|breach| Breach::new("HI-3", breach.what)).collect()
+}
+
+/// The time in which a term was valid where it was held, in one measure for all nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reign {
+    pub lease: String,
+    pub epoch: Epoch,
+    pub holder: String,
+    pub from: u64,
+    pub until: u64,
+}
+
+/// HI-4: two terms of one lease are never valid at once.
+pub fn reigns_do_not_overlap(reigns: &[Reign]) -> Vec<Breach> {
+    let mut sorted: Vec<&Reign> = reigns.iter().filter(|reign| reign.from < reign.until).collect();
+    sorted.sort_by(|a, b| (&a.lease, a.from, a.until).cmp(&(&b.lease, b.from, b.until)));
+    let mut breaches = Vec::new();
+    for pair in sorted.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.lease == after.lease && after.from < before.until && before.holder != after.holder {
+            let what = format!(
+                "{}: epoch {} of {} began at {}, while epoch {} of {} was valid until {}",
+                before.lease, after.epoch.0, after.holder, after.from, before.epoch.0, before.holder, before.until
+            );
+            breaches.push(Breach::new("HI-4", what));
+        }
+    }
+    breaches
+}
+
+/// HI-4: a node stops trusting itself before others may think it dead.
+pub fn trust_ends_before_expiry(node: &str, trusted_until: u64, expires: u64) -> Option<Breach> {
+    let what = || format!("{node} trusts itself until {trusted_until}, and expires at {expires}");
+    (trusted_until > expires).then(|| Breach::new("HI-4", what()))
+}
+
+/// HI-5: after the last fault every lease has a living holder in time.
+pub fn leases_are_held(vacant: &[&str], after_ms: u64, limit_ms: u64) -> Vec<Breach> {
+    if after_ms < limit_ms {
+        return Vec::new();
+    }
+    let say =
+        |lease: &&str| Breach::new("HI-5", format!("{lease} has no living holder {after_ms} ms after the last fault"));
+    vacant.iter().map(say).collect()
+}
+
+/// What a node has been shown of a version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    pub node: String,
+    /// Origin and lineage.
+    pub of: String,
+    pub version: u64,
+    pub content: String,
+}
+
+/// HI-8: one version means one content, on every node, and a node's versions rise.
+pub fn versions_mean_one_content(shown: &[Shown]) -> Vec<Breach> {
+    let mut contents: BTreeMap<(&str, u64), (&str, &str)> = BTreeMap::new();
+    let mut last: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut breaches = Vec::new();
+    for Shown { node, of, version, content } in shown {
+        let (first, was) = *contents.entry((of, *version)).or_insert((node, content));
+        if was != content {
+            let what = format!("version {version} is {was:?} for {first} and {content:?} for {node}");
+            breaches.push(Breach::new("HI-8", what));
+        }
+        let before = last.insert((of, node), *version);
+        if before.is_some_and(|before| before >= *version) {
+            let what = format!("{node} was shown version {version} after {}", before.unwrap_or_default());
+            breaches.push(Breach::new("HI-8", what));
+        }
+    }
+    breaches
+}
+
+/// HI-8: versions within a lineage have no gap, in the order in which the store wrote them.
+pub fn versions_have_no_gap(versions: &[u64]) -> Vec<Breach> {
+    let gaps = versions.windows(2).filter(|pair| pair[1] != pair[0] + 1);
+    gaps.map(|pair| Breach::new("HI-8", format!("version {} follows {}", pair[1], pair[0]))).collect()
+}
+
+/// HI-9: after a quiet time everybody knows how many there are.
+pub fn counts_are_true(known: &[(String, Option<u64>)], truth: u64) -> Vec<Breach> {
+    let wrong = known.iter().filter(|(_, count)| *count != Some(truth));
+    let say = |(node, count): &(String, Option<u64>)| {
+        Breach::new("HI-9", format!("{node} counts {count:?}, there are {truth}"))
+    };
+    wrong.map(say).collect()
+}
+
+/// HV-30: nobody who does not know divides by less than was expected.
+pub fn unknown_is_not_one(node: &str, count: Option<u64>, divisor: u64, expected: u64) -> Option<Breach> {
+    let wrong = count.is_none() && divisor < expected;
+    wrong.then(|| Breach::new("HI-9", format!("{node} knows no count and divides by {divisor}, not by {expected}")))
+}
+
+/// HI-10: nobody is buried who lives and whose beats arrive. `silent_ms`: since its last beat was written.
+pub fn nobody_alive_is_buried(node: &str, silent_ms: u64, ttl_ms: u64) -> Option<Breach> {
+    let what = || format!("{node} was buried {silent_ms} ms after a beat of its own; its time to live is {ttl_ms} ms");
+    (silent_ms < ttl_ms).then(|| Breach::new("HI-10", what()))
+}
+
+/// HI-3, for what is published: a queen of an earlier epoch writes nothing.
+pub fn published_epochs_never_fall(epochs: &[Epoch]) -> Vec<Breach> {
+    let falls = epochs.windows(2).filter(|pair| pair[1] < pair[0]);
+    let say = |pair: &[Epoch]| Breach::new("HI-3", format!("a count of epoch {} replaced {}", pair[1].0, pair[0].0));
+    falls.map(say).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids;
+
+    #[test]
+    fn hi_1_and_2_epochs_have_one_holder_and_grow() {
+        let minted =
+            |epoch, holder: &str| Minted { lease: "queen".into(), epoch: Epoch(epoch), holder: holder.to_owned() };
+        assert_eq!(epochs_grow(&[minted(1, "a"), minted(3, "a"), minted(4, "b")]), []);
+        assert_eq!(ids(&epochs_grow(&[minted(3, "a"), minted(2, "a")])), ["HI-2"]);
+        assert_eq!(ids(&epochs_grow(&[minted(3, "a"), minted(3, "b")])), ["HI-1", "HI-2"]);
+    }
+
+    #[test]
+    fn hi_3_what_was_accepted_never_falls() {
+        let accepted = |epoch| Accepted { lease: "queen".into(), epoch: Epoch(epoch) };
+        assert_eq!(accepted_epochs_never_fall(&[accepted(1), accepted(1), accepted(2)]), []);
+        assert_eq!(ids(&accepted_epochs_never_fall(&[accepted(2), accepted(1)])), ["HI-3"]);
+        assert_eq!(published_epochs_never_fall(&[Epoch(1), Epoch(1), Epoch(4)]), []);
+        assert_eq!(ids(&published_epochs_never_fall(&[Epoch(4), Epoch(1)])), ["HI-3"]);
+    }
+
+    #[test]
+    fn hi_4_two_terms_are_never_valid_at_once() {
+        let reign = |holder: &str, from, until| Reign {
+            lease: "queen".into(),
+            epoch: Epoch(from),
+            holder: holder.to_owned(),
+            from,
+            until,
+        };
+        assert_eq!(reigns_do_not_overlap(&[reign("a", 0, 5), reign("b", 5, 9), reign("b", 8, 12)]), []);
+        assert_eq!(ids(&reigns_do_not_overlap(&[reign("b", 4, 9), reign("a", 0, 5)])), ["HI-4"]);
+        assert_eq!(trust_ends_before_expiry("a", 5, 5), None);
+        assert!(trust_ends_before_expiry("a", 6, 5).is_some());
+    }
+
+    #[test]
+    fn hi_5_a_vacant_lease_is_found_once_its_time_is_over() {
+        assert_eq!(leases_are_held(&["queen"], 6_999, 7_000), []);
+        assert_eq!(ids(&leases_are_held(&["queen", "duty/a"], 7_000, 7_000)), ["HI-5", "HI-5"]);
+    }
+
+    #[test]
+    fn hi_8_a_version_has_one_content() {
+        let shown = |node: &str, version, content: &str| Shown {
+            node: node.to_owned(),
+            of: "o".into(),
+            version,
+            content: content.to_owned(),
+        };
+        assert_eq!(versions_mean_one_content(&[shown("a", 1, "x"), shown("b", 1, "x"), shown("a", 3, "y")]), []);
+        assert_eq!(ids(&versions_mean_one_content(&[shown("a", 1, "x"), shown("b", 1, "y")])), ["HI-8"]);
+        assert_eq!(ids(&versions_mean_one_content(&[shown("a", 2, "x"), shown("a", 1, "y")])), ["HI-8"]);
+        assert_eq!(versions_have_no_gap(&[4, 5, 6]), []);
+        assert_eq!(ids(&versions_have_no_gap(&[4, 6, 6])), ["HI-8", "HI-8"]);
+    }
+
+    #[test]
+    fn hi_9_and_10_counts_are_true_and_nobody_alive_is_buried() {
+        let known = |count| ("a".to_owned(), count);
+        assert_eq!(counts_are_true(&[known(Some(3))], 3), []);
+        assert_eq!(ids(&counts_are_true(&[known(None), known(Some(2)), known(Some(3))], 3)), ["HI-9", "HI-9"]);
+        assert!(unknown_is_not_one("a", None, 1, 16).is_some());
+        assert!(unknown_is_not_one("a", None, 16, 16).is_none() && unknown_is_not_one("a", Some(1), 1, 16).is_none());
+        assert!(nobody_alive_is_buried("a", 5_999, 6_000).is_some());
+        assert!(nobody_alive_is_buried("a", 6_000, 6_000).is_none());
+    }
+}
