@@ -108,7 +108,8 @@ impl World {
                     self.tell(who, store, member::Input::Identity(identity));
                 }
                 member::Effect::Granted(term) => {
-                    let (lease, epoch) = (term.lease().to_string(), term.epoch());
+                    // every database has a hive of its own, with leases of the same names
+                    let (lease, epoch) = (format!("{store}: {}", term.lease()), term.epoch());
                     self.note(epoch.0);
                     let holder = self.incarnations[who].number;
                     self.history.held.push(Held { lease, epoch, holder });

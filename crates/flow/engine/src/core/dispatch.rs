@@ -25,7 +25,8 @@ use crate::slots::Slot;
 /// Added to a step's own time-out before its batch is taken back: the worker should notice first.
 const DEADLINE_GRACE: std::time::Duration = std::time::Duration::from_secs(5);
 
-const WAIT_EVALUATION: std::time::Duration = std::time::Duration::from_secs(60);
+/// Expressions are answered within half of that, whatever they do; a worker that is lost is found by it.
+const WAIT_EVALUATION: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Default)]
 pub(crate) struct Dispatch {
