@@ -2,7 +2,7 @@
 //!
 //! It is made of small machines, each with its transition table: [`trust`] (membership and heartbeat), [`pulse`] (is the
 //! main runtime alive), [`watch`] (who is dead), [`lineage`] (where the store comes from), [`view`] (what everybody sees),
-//! [`lease`] (one lease's life), [`give`] (hand-over), [`place`] (who should have what), [`queen`], [`count`] and
+//! [`lease`] and [`take`] (one lease's life), [`give`] (hand-over), [`place`] (who should have what), [`queen`], [`count`] and
 //! [`leave`]. This file is what they share: inputs, effects, and in which order things are judged. Trust comes first, so
 //! that whatever arrives late revives nothing; then deadlines; then the input; then whatever has become possible.
 
@@ -18,6 +18,7 @@ mod once;
 mod place;
 mod pulse;
 mod queen;
+mod take;
 pub mod traits;
 mod trust;
 mod view;
@@ -290,13 +291,13 @@ impl Member {
             Asked::Mend | Asked::Sweep => {}
             Asked::Bury => self.buried_others(result, effects),
             Asked::Count => self.counted_as_queen(result, effects),
-            Asked::Tally => self.tallied(result),
+            Asked::Tally => self.tallied(&result),
             Asked::Look(names) => self.looked(sent, names, result, effects),
             Asked::Take(names) => self.taken(names, result, effects),
             Asked::Mint(names) => self.minted(names, result, effects),
-            Asked::Give(name, heir) => self.given(name, *heir, result, effects),
+            Asked::Give(name, heir) => self.given(name, *heir, result),
             Asked::Release(names) => self.released(names, &result),
-            Asked::Heir(name, heir) => self.announced(name, *heir, result, effects),
+            Asked::Heir(name, heir) => self.announced(name, *heir, &result, effects),
             Asked::Leave => self.gone(effects),
         }
     }

@@ -149,7 +149,7 @@ impl Member {
         &mut self,
         name: &Name,
         heir: NodeId,
-        result: Result<Reply, Failure>,
+        result: &Result<Reply, Failure>,
         effects: &mut Vec<Effect>,
     ) {
         let Some(lease) = self.leases.get_mut(name).filter(|lease| lease.give == Give::Announcing { heir }) else {
@@ -217,13 +217,7 @@ impl Member {
         self.call(Asked::Give(name.clone(), heir), request, effects);
     }
 
-    pub(super) fn given(
-        &mut self,
-        name: &Name,
-        heir: NodeId,
-        result: Result<Reply, Failure>,
-        _effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn given(&mut self, name: &Name, heir: NodeId, result: Result<Reply, Failure>) {
         let unanswered = result.is_err();
         let won = self.won(result);
         let version = self.known.version();

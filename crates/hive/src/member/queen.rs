@@ -195,7 +195,7 @@ impl Member {
         }
     }
 
-    pub(super) fn tallied(&mut self, result: Result<Reply, Failure>) {
+    pub(super) fn tallied(&mut self, result: &Result<Reply, Failure>) {
         if let Ok(Reply::Counted { counts, .. }) = result {
             self.count.counted(counts.engaged, self.now);
         }

@@ -102,6 +102,12 @@ impl Node {
         }
         // Leases live with the rows they protect; who counts for all nodes is the business of the hive's own database.
         let mut hive = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named(name.as_str()) };
+        hive.on_stuck = Some(Arc::new(|| {
+            eprintln!(
+                "honeyflow: nothing has moved in this process for half a minute; it ends, so that another can work"
+            );
+            std::process::exit(1);
+        }));
         hive.meta.insert("pid".to_owned(), std::process::id().into());
         hive.meta.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
         let (service, engine) = shell::Service::new(shell::Config {

@@ -19,7 +19,6 @@ pub struct Outcome {
     pub accepted: usize,
     pub refused: u64,
     pub buried: u64,
-    pub calls: u64,
 }
 
 pub fn run(seed: u64) -> Outcome {
@@ -40,7 +39,6 @@ pub fn run_plan(plan: Plan) -> Outcome {
     world.comes_to_rest();
     let mut breaches = std::mem::take(&mut world.history.breaches);
     breaches.extend(world.judge());
-    let calls = world.history.calls.values().sum();
     Outcome {
         plan,
         breaches,
@@ -50,7 +48,6 @@ pub fn run_plan(plan: Plan) -> Outcome {
         accepted: world.history.accepted.len(),
         refused: world.history.refused,
         buried: world.history.buried,
-        calls,
     }
 }
 
