@@ -1,0 +1,186 @@
+//! A request from its coming to its answer: a connection, what has to be made first, what may be tried again.
+
+use std::time::Duration;
+
+use honeyflow_hive::{
+    Reply, Request,
+    contract::{Status, View, limit},
+};
+use honeyflow_runtime::Failure;
+
+use crate::{
+    Options,
+    collision::Tries,
+    driver::{ConnectOptions, MySqlConnectOptions},
+    lane::{Lane, Lanes},
+    outcome::{self, Answer, Stop},
+    request, schema, server,
+    session::Session,
+};
+
+pub(crate) struct Hive {
+    address: MySqlConnectOptions,
+    hive: String,
+    timeout: Duration,
+    one_writer: bool,
+    lanes: Lanes,
+}
+
+impl Hive {
+    pub fn new(options: &Options) -> Result<Hive, Failure> {
+        let (address, hive) = (options.address()?, options.hive.to_string());
+        Ok(Hive { address, hive, timeout: options.timeout, one_writer: options.one_writer, lanes: Lanes::default() })
+    }
+
+    /// If nobody waits for it any more, or for too long, the connection goes with it.
+    pub async fn answer(&self, request: Request) -> Result<Reply, Failure> {
+        request::check(&request)?;
+        let doing = request::doing(&request);
+        match tokio::time::timeout(self.timeout, self.ask(&request)).await {
+            Ok(answer) => answer.map_err(|stop| stop.failure(doing)),
+            Err(_) => Err(outcome::silent(self.timeout, doing)),
+        }
+    }
+
+    async fn ask(&self, request: &Request) -> Answer<Reply> {
+        let lane = self.lanes.of(request);
+        let _turn = lane.turn().await?;
+        let mut tries = Tries::default();
+        let (mut made, mut renewed) = (false, false);
+        loop {
+            let used = lane.take();
+            let is_used = used.is_some();
+            let mut session = match used {
+                Some(session) => session,
+                None => self.connect().await?,
+            };
+            let stop = match self.attempt(&mut session, request).await {
+                Ok(reply) => {
+                    give_back(lane, session).await;
+                    return Ok(reply);
+                }
+                Err(stop) => stop,
+            };
+            match &stop {
+                // Nothing may be asked of it again, not even to be told the same.
+                Stop::ReadOnly => return Err(stop),
+                Stop::Sql(error) if outcome::is_read_only(error) => return Err(stop),
+                Stop::Sql(error) if !outcome::is_answer(error) => {
+                    // Closed while it was idle. What cannot have been done is asked on a new one, once.
+                    if !is_used || renewed || session.may_have_committed() {
+                        return Err(stop);
+                    }
+                    renewed = true;
+                    continue;
+                }
+                _ => {}
+            }
+            let again = match &stop {
+                Stop::NoView => {
+                    session.end().await?;
+                    session.make_view().await?;
+                    tries.wait().await
+                }
+                Stop::Sql(error) if outcome::is_unmade(error) && !made => {
+                    session.end().await?;
+                    if let Some(reply) = unmade(&mut session, request).await? {
+                        give_back(lane, session).await;
+                        return Ok(reply);
+                    }
+                    schema::migrate(&mut session).await?;
+                    made = true;
+                    true
+                }
+                Stop::Sql(error) if session.may_have_committed() || !outcome::is_collision(error) => false,
+                Stop::Sql(error) if outcome::is_lock_timeout(error) => tries.wait_for_lock(),
+                Stop::Sql(_) => tries.wait().await,
+                _ => false,
+            };
+            give_back(lane, session).await;
+            if !again {
+                return Err(stop);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Answer<Session> {
+        let connection = self.address.connect().await?;
+        let mut session = Session::new(connection, &self.hive);
+        let server = server::look(&mut session).await?;
+        server.judge(self.one_writer)?;
+        if !server.is_durable() {
+            tracing::debug!("the server may lose its last second in a crash (innodb_flush_log_at_trx_commit)");
+        }
+        session.set_flavour(server.flavour);
+        Ok(session)
+    }
+
+    async fn attempt(&self, session: &mut Session, request: &Request) -> Answer<Reply> {
+        match request {
+            Request::Join { node, name, heartbeat_ms, ttl_ms, meta } => {
+                session.join(*node, name, (*heartbeat_ms, *ttl_ms), meta).await
+            }
+            Request::Beat { node, read_only, state } => session.beat(*node, *read_only, state).await,
+            Request::Leave { node } => session.leave(*node).await,
+            Request::Bury { nodes } => session.bury(nodes).await,
+            Request::Mend => session.mend().await,
+            Request::Look { leases } => session.look(leases).await,
+            Request::Take { node, claims, cause, mint } => session.take(*node, claims, cause, mint).await,
+            Request::HandOver { node, heir, claims, cause, mint } => {
+                session.hand_over((*node, *heir), claims, cause, mint).await
+            }
+            Request::Release { node, held, cause } => session.release(*node, held, cause).await,
+            Request::SetHeir { fence, heir } => session.set_heir(fence, *heir).await,
+            Request::Count { fence, every_ms, bury } => session.count(fence, *every_ms, bury).await,
+            Request::Tally => session.tally().await,
+            Request::Missed { fence, cause } => session.missed(fence, cause).await,
+            Request::Sweep { fence, event_ms, events_max, idle_ms, rows_max } => {
+                session.sweep(fence, (*event_ms, *events_max), *idle_ms, *rows_max).await
+            }
+            Request::View => session.whole().await,
+            Request::Events { after, max } => session.events(*after, *max).await,
+            Request::History { lease, until_ms, max } => session.history(lease.as_deref(), *until_ms, *max).await,
+            Request::NewLineage { was, found } => session.new_lineage(was.as_deref(), found).await,
+            Request::Behind { lineage, version, leases } => session.behind(lineage, *version, leases).await,
+            Request::AcceptRestore { cause } => session.accept_restore(cause).await,
+            Request::Limit(request) => self.attempt_limit(session, request).await.map(Reply::Limit),
+        }
+    }
+
+    async fn attempt_limit(&self, session: &mut Session, request: &limit::Request) -> Answer<limit::Reply> {
+        use limit::Request;
+        match request {
+            Request::Draw(draws) => session.draw(draws).await,
+            Request::Exact { takes, peek } => session.exact(takes, *peek).await,
+            Request::Refund(takes) => session.refund(takes).await,
+            Request::Slots { node, asks } => session.slots(*node, asks).await,
+            Request::Set { limit, was, rule, after_ms } => session.set_limit(limit, *was, *rule, *after_ms).await,
+            Request::Limits => session.limits().await,
+            Request::Ledger { limit, max } => session.ledger(limit, *max).await,
+        }
+    }
+}
+
+/// With whatever was begun on it undone; one on which that fails is closed.
+async fn give_back(lane: &Lane, mut session: Session) {
+    if session.end().await.is_ok() {
+        lane.give_back(session);
+    }
+}
+
+/// What only reads makes nothing: its answer where there are no tables.
+async fn unmade(session: &mut Session, request: &Request) -> Answer<Option<Reply>> {
+    let head = session.nothing().await?;
+    let hive_ms = head.hive_ms;
+    Ok(Some(match request {
+        Request::View | Request::Events { .. } => Reply::View(Box::new(View { head, ..View::default() })),
+        Request::Beat { read_only: true, .. } => Reply::Beat(Box::new(Status { head, ..Status::default() })),
+        Request::History { .. } => Reply::History(Vec::new()),
+        Request::Tally => Reply::Counted { hive_ms, counts: head.counts, published: false, buried: Vec::new() },
+        Request::Limit(limit::Request::Limits) => {
+            Reply::Limit(limit::Reply::Limits { hive_ms, version: 0, limits: Vec::new() })
+        }
+        Request::Limit(limit::Request::Ledger { .. }) => Reply::Limit(limit::Reply::Ledger(Vec::new())),
+        _ => return Ok(None),
+    }))
+}

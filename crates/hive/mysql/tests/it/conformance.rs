@@ -1,0 +1,61 @@
+//! The suite of the contract, on MariaDB and, where one is named, on MySQL.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use honeyflow_conformance::hive::Rig;
+use honeyflow_hive::HiveStore;
+use honeyflow_hive_mysql::{MysqlHive, schema};
+
+use crate::Place;
+
+impl Rig for Place {
+    fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>> {
+        let hive: Arc<dyn HiveStore> = Arc::new(MysqlHive::open(&self.options(hive)).unwrap());
+        Box::pin(ready(hive))
+    }
+
+    fn step_clock(&self, by_ms: i64) -> BoxFuture<'_, bool> {
+        let stepped = move |column: &str| format!("{column} = case {column} when 0 then 0 else {column} - {by_ms} end");
+        async move {
+            for (table, columns) in [
+                ("hive_node", &["expires_ms", "engaged_ms"][..]),
+                ("hive_lease", &["since_ms"]),
+                ("hive_view", &["lineage_ms", "counted_ms"]),
+                ("hive_event", &["at_ms"]),
+                ("hive_limit", &["pool_ms", "effective_ms"]),
+            ] {
+                let columns: Vec<String> = columns.iter().map(|column| stepped(column)).collect();
+                self.change(&format!("update {table} set {}", columns.join(", "))).await;
+            }
+            true
+        }
+        .boxed()
+    }
+
+    fn change_lineage(&self) -> BoxFuture<'_, bool> {
+        async {
+            self.change("update hive_view set lineage = 'another'").await;
+            true
+        }
+        .boxed()
+    }
+
+    fn wipe(&self) -> BoxFuture<'_, bool> {
+        async {
+            for table in schema::TABLES.iter().filter(|table| **table != "hive_meta") {
+                self.change(&format!("delete from {table}")).await;
+            }
+            true
+        }
+        .boxed()
+    }
+}
+
+mod mariadb {
+    honeyflow_conformance::hive_suite!(maybe crate::Place::fresh);
+}
+
+mod mysql {
+    honeyflow_conformance::hive_suite!(maybe crate::Place::on_mysql);
+}

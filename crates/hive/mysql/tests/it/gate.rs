@@ -1,0 +1,106 @@
+//! A way to the server on which messages can be stopped, and answers lost.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Notify,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// The message does not get through, nor anything after it on its connection.
+    Stop,
+    /// The message gets through, and its answer is lost.
+    Lose,
+}
+
+#[derive(Default)]
+struct Shared {
+    rule: Mutex<Option<(Rule, &'static str)>>,
+    met: Notify,
+}
+
+pub struct Gate {
+    pub url: String,
+    shared: Arc<Shared>,
+}
+
+impl Gate {
+    /// In front of the server that `url` names.
+    pub async fn before(url: &str) -> Gate {
+        let (head, rest) = url.split_once('@').expect("an account in the address");
+        let (server, database) = rest.split_once('/').expect("a database in the address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, server) = (listener.local_addr().unwrap().port(), server.to_owned());
+        let shared = Arc::new(Shared::default());
+        let gate = Gate { url: format!("{head}@127.0.0.1:{port}/{database}"), shared: Arc::clone(&shared) };
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.unwrap();
+                let deaf = Arc::new(AtomicBool::new(false));
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                tokio::spawn(there(from_client, to_server, Arc::clone(&shared), Arc::clone(&deaf)));
+                tokio::spawn(back(from_server, to_client, deaf));
+            }
+        });
+        gate
+    }
+
+    /// Stops the next message that has these words in it, and returns once it has come.
+    pub async fn stop(&self, words: &'static str) {
+        self.rule(Rule::Stop, words).await;
+    }
+
+    /// Lets the next message with these words through and loses the answer; returns once it has come.
+    pub async fn lose(&self, words: &'static str) {
+        self.rule(Rule::Lose, words).await;
+    }
+
+    async fn rule(&self, rule: Rule, words: &'static str) {
+        *self.shared.rule.lock().unwrap() = Some((rule, words));
+        self.shared.met.notified().await;
+    }
+}
+
+async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shared>, deaf: Arc<AtomicBool>) {
+    let mut chunk = vec![0; 1 << 20];
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        let met = {
+            let mut rule = shared.rule.lock().unwrap();
+            let meets = |words: &str| chunk[..length].windows(words.len()).any(|window| window == words.as_bytes());
+            if rule.is_some_and(|(_, words)| meets(words)) { rule.take() } else { None }
+        };
+        match met {
+            Some((Rule::Stop, _)) => {
+                shared.met.notify_one();
+                // Neither end hears that the other is still there.
+                return std::future::pending().await;
+            }
+            Some((Rule::Lose, _)) => {
+                deaf.store(true, Ordering::SeqCst);
+                shared.met.notify_one();
+            }
+            None => {}
+        }
+        if to.write_all(&chunk[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, deaf: Arc<AtomicBool>) {
+    let mut chunk = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        if !deaf.load(Ordering::SeqCst) && to.write_all(&chunk[..length]).await.is_err() {
+            return;
+        }
+    }
+}

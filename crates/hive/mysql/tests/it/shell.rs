@@ -1,0 +1,136 @@
+//! Whole members on one server: a queen, shards, and what happens when one is gone without a word.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use honeyflow_hive::{
+    Capabilities, Hive, HiveStore, Options, Reply, Request,
+    contract::{Event, EventKind, HIVE},
+    service::{Change, Role},
+};
+use honeyflow_hive_mysql::MysqlHive;
+use honeyflow_runtime::Failure;
+
+use crate::Place;
+
+const SHARDS: u32 = 6;
+/// Long enough for anything that works at all on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A process that can be killed: its connections are gone, and nobody hears of it.
+struct Process(Mutex<Option<MysqlHive>>);
+
+impl Process {
+    fn kill(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl HiveStore for Process {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(hive) => hive.call(request),
+            None => std::future::pending().boxed(),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { many_hosts: true, durable: true, doorbell: false }
+    }
+}
+
+type Owners = Arc<Mutex<BTreeMap<String, BTreeMap<String, u64>>>>;
+
+struct Member {
+    name: &'static str,
+    process: Arc<Process>,
+    hive: Hive,
+}
+
+impl Member {
+    /// Notes in `owners` what it gains and loses.
+    async fn join(place: &Place, name: &'static str, owners: &Owners) -> Member {
+        let process = Arc::new(Process(Mutex::new(Some(MysqlHive::open(&place.options(HIVE)).unwrap()))));
+        let hive = Hive::join(process.clone(), Options::named(name).fast()).await.unwrap();
+        let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
+        let owners = Arc::clone(owners);
+        tokio::spawn(async move {
+            while let Some(change) = shards.next().await {
+                let left = {
+                    let mut owners = owners.lock().unwrap();
+                    let own = owners.entry(name.to_owned()).or_default();
+                    match change {
+                        Change::Gained(term) => {
+                            own.insert(term.lease().to_string(), term.epoch().0);
+                            None
+                        }
+                        Change::Lost { lease, .. } => {
+                            own.remove(&*lease);
+                            None
+                        }
+                        Change::Leave { lease, .. } => {
+                            own.remove(&*lease);
+                            Some(lease)
+                        }
+                    }
+                };
+                if let Some(lease) = left {
+                    shards.hive().left(lease).await;
+                }
+            }
+        });
+        Member { name, process, hive }
+    }
+
+    fn is_queen(&self) -> bool {
+        matches!(self.hive.role(), Role::Queen(_))
+    }
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "{what}: it takes too long");
+}
+
+fn held(owners: &Owners, name: &str) -> BTreeMap<String, u64> {
+    owners.lock().unwrap().get(name).cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
+    let Some(place) = Place::fresh().await else { return };
+    let owners = Owners::default();
+    let mut members = Vec::new();
+    for name in ["a", "b", "c"] {
+        members.push(Member::join(&place, name, &owners).await);
+    }
+    until("one queen", || members.iter().filter(|member| member.is_queen()).count() == 1).await;
+    until("two shards each", || members.iter().all(|member| held(&owners, member.name).len() == 2)).await;
+    let dead = members.iter().position(Member::is_queen).unwrap();
+    let dead = members.swap_remove(dead);
+    let (lost, id) = (held(&owners, dead.name), dead.hive.node());
+    dead.process.kill();
+    until("another queen", || members.iter().filter(|member| member.is_queen()).count() == 1).await;
+    let all = || members.iter().flat_map(|member| held(&owners, member.name)).collect::<BTreeMap<_, _>>();
+    until("all shards of the dead one", || all().len() == SHARDS as usize).await;
+    for (lease, epoch) in &lost {
+        assert!(all()[lease] > *epoch, "{lease} is held under a higher epoch");
+    }
+    until("it knows by itself", || held(&owners, dead.name).is_empty()).await;
+    let history = Request::History { lease: None, until_ms: None, max: 100 };
+    let Ok(Reply::History(events)) = members[0].hive.store().call(history).await else { panic!("no history") };
+    let is_its_burial = |event: &Event| event.kind == EventKind::Buried && event.node == id;
+    assert!(events.iter().any(is_its_burial), "{events:?}");
+    for member in &members {
+        member.hive.leave().await;
+    }
+    assert_eq!(place.number("select count(*) from hive_node").await, 0, "they have left");
+}
