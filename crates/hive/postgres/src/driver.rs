@@ -1,0 +1,7 @@
+//! What we use of sqlx, in one place.
+
+pub(crate) use sqlx_core::{
+    Either, Error, connection::ConnectOptions, executor::Executor, raw_sql::raw_sql, row::Row, sql_str::AssertSqlSafe,
+    value::ValueRef,
+};
+pub(crate) use sqlx_postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgRow};

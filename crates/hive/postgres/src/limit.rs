@@ -1,0 +1,120 @@
+//! Definitions, buckets and slots. The statements compute what [`Bucket`] computes; answers are made by `Bucket` itself
+//! from the row as it was, and have to agree with what was written.
+
+mod bucket;
+mod draw;
+mod exact;
+mod set;
+mod slots;
+
+use honeyflow_hive::{
+    bucket::Bucket,
+    contract::limit::{BucketRow, Definition, Key, Limit, Reply, Rule},
+};
+use honeyflow_runtime::Failure;
+
+use crate::{
+    driver::Error,
+    hive::{Hive, NOW},
+    literal::{number, text},
+    row::Line,
+    script::{Answers, Script},
+};
+
+pub(crate) use draw::drawn;
+pub(crate) use exact::admitted;
+pub(crate) use set::set;
+pub(crate) use slots::slots_held;
+
+/// Of a definition, and of the rule a bucket was last counted under.
+const RULE: [&str; 5] = ["version", "rate_u", "period_ms", "burst_u", "effective_ms"];
+
+impl Hive {
+    pub fn limits(&self) -> Script {
+        let (hive, rule) = (self.name(), RULE.join(", "));
+        Script::read().ask(format_args!("select {NOW}, (select limits from hive_view where hive = {hive})")).ask(
+            format_args!(
+                "select {rule}, name, limit_key from hive_limit where hive = {hive} and limit_key in ('', 'next')
+                 order by name, limit_key"
+            ),
+        )
+    }
+
+    pub fn ledger(&self, limit: &str, max: u32) -> Script {
+        let (hive, limit) = (self.name(), text(limit));
+        Script::read().ask(format_args!(
+            "select limit_key, version, pool_u, pool_ms, issued_u from hive_limit
+             where hive = {hive} and name = {limit} and length(limit_key) = 32
+             order by issued_u desc, limit_key limit {max}"
+        ))
+    }
+
+    /// What [`Bucket::is_idle`] says.
+    pub fn sweep_buckets(&self, holds: &str, idle_ms: u64, rows_max: u32) -> String {
+        let (hive, t, idle_ms) = (self.name(), crate::hive::clock(), number(idle_ms));
+        format!(
+            "with {t}, idle as materialized (select l.name, l.limit_key from hive_limit l, t
+               where l.hive = {hive} and {holds} and length(l.limit_key) = 32 and case
+                 when l.rate_u = 0 and l.effective_ms > 0 then l.effective_ms <= t.now
+                 when l.rate_u = 0 then l.issued_u = 0
+                 else t.now - l.pool_ms >= {idle_ms} and (l.pool_u >= l.burst_u
+                   or (t.now - l.pool_ms) / greatest(l.period_ms, 1) > (l.burst_u - l.pool_u - 1) / l.rate_u)
+               end limit {rows_max} for update of l skip locked),
+             swept as (delete from hive_limit l using idle i
+               where l.hive = {hive} and l.name = i.name and l.limit_key = i.limit_key returning 1)
+             select count(*) from swept"
+        )
+    }
+}
+
+pub(crate) fn limits(answers: &Answers) -> Result<Reply, Error> {
+    let line = answers.line(0)?;
+    let (hive_ms, version) = (line.number(0)?, line.number_or_null(1)?.unwrap_or(0));
+    let mut limits: Vec<Limit> = Vec::new();
+    for line in answers.lines(1) {
+        let (definition, name) = (definition(line, 0)?, line.text(5)?);
+        match limits.last_mut().filter(|limit| &*limit.name == name) {
+            None => limits.push(Limit { name: name.into(), now: definition, next: None }),
+            Some(limit) if definition.effective_ms > hive_ms => limit.next = Some(definition),
+            Some(limit) => limit.now = definition,
+        }
+    }
+    Ok(Reply::Limits { hive_ms, version, limits })
+}
+
+pub(crate) fn ledger(answers: &Answers) -> Result<Reply, Error> {
+    let row = |line: Line<'_>| {
+        let key = line.text(0)?;
+        let key = u128::from_str_radix(key, 16).map_err(|error| Error::Decode(error.into()))?;
+        Ok(BucketRow {
+            key: Key(key),
+            version: line.number(1)?,
+            pool_u: line.number(2)?,
+            pool_ms: line.number(3)?,
+            issued_u: line.number(4)?,
+        })
+    };
+    Ok(Reply::Ledger(answers.lines(0).map(row).collect::<Result<_, Error>>()?))
+}
+
+/// From the columns of [`RULE`], beginning at `at`.
+fn definition(line: Line<'_>, at: usize) -> Result<Definition, Error> {
+    Ok(Definition {
+        version: line.number(at)?,
+        rule: Rule { rate_u: line.number(at + 1)?, period_ms: line.number(at + 2)?, burst_u: line.number(at + 3)? },
+        effective_ms: line.number(at + 4)?,
+    })
+}
+
+/// A bucket as it was: [`RULE`], then `pool_u`, `pool_ms`, `issued_u`.
+fn bucket_as_it_was(line: Line<'_>, at: usize) -> Result<Bucket, Error> {
+    let Definition { version, rule, effective_ms: reset_ms } = definition(line, at)?;
+    let (pool_u, pool_ms, issued_u) = (line.number(at + 5)?, line.number(at + 6)?, line.number(at + 7)?);
+    Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms })
+}
+
+/// What the server has written is not what we make of it: nothing is given on such grounds.
+fn disagreed(limit: &str) -> Failure {
+    let said = format!("limit {limit}: the database counts otherwise than this binary; are all nodes of one version?");
+    Failure::retry("limit-disagreed", said)
+}

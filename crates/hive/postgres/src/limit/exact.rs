@@ -1,0 +1,134 @@
+//! One decision at a time, over one bucket or several: all or none.
+
+use honeyflow_event::Name;
+use honeyflow_hive::{
+    bucket::Bucket,
+    contract::limit::{Denial, Denied, Exact, Key, MICRO, Reply},
+};
+
+use super::{
+    bucket::{self, Cap, Place, rounds, row},
+    bucket_as_it_was, definition, disagreed,
+};
+use crate::{
+    hive::{Hive, NOW, clock},
+    literal::{number, number_or_null, rows},
+    outcome::Stop,
+    script::{Answers, Script},
+};
+
+fn places(takes: &[Exact]) -> Vec<Place<'_>> {
+    bucket::places(takes.iter().map(|take| (&take.limit, take.key)))
+}
+
+impl Hive {
+    pub fn exact(&self, takes: &[Exact], peek: bool) -> Script {
+        let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.counted(Cap::Burst));
+        let all = places(takes);
+        let script = if peek { Script::read() } else { self.change() };
+        let script = script.ask(format_args!("select {NOW}"));
+        if takes.is_empty() {
+            return script;
+        }
+        let script = if peek {
+            script
+        } else {
+            script.run(self.make_buckets(&t, &all, Cap::Burst)).run(self.lock_buckets(&all))
+        };
+        let asked = rows(all.iter().map(|place| {
+            let Exact { cost, window, .. } = &takes[place.n];
+            let (start_ms, end_ms) = window.map(|window| (window.start_ms, window.end_ms)).unzip();
+            let cost_u = number(cost.saturating_mul(MICRO));
+            format!("{}, {cost_u}, {}, {}", row(place), number_or_null(start_ms), number_or_null(end_ms))
+        }));
+        let given = "d.version, d.rate_u, d.period_ms, d.burst_u, d.effective_ms, b.version as b_version,
+            b.rate_u as b_rate_u, b.period_ms as b_period_ms, b.burst_u as b_burst_u, b.effective_ms as b_effective_ms,
+            b.pool_u as b_pool_u, b.pool_ms as b_pool_ms, b.issued_u as b_issued_u";
+        // A window that begins finds the bucket full; outside of it nothing is given.
+        let judged = format!(
+            "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms) as (values {asked}), {defined},
+             judged as materialized (select a.n, a.name, a.limit_key, t.now, {given}, w.pool, w.reset_ms, c.ms,
+                 sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as up_to_u,
+                 d.version is null or a.cost_u > d.burst_u
+                   or a.end_ms is not null and not (a.start_ms <= t.now and t.now < a.end_ms)
+                   or w.pool < sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as denied
+               from asked a left join defined d using (n) cross join t {counted}
+               cross join lateral (select
+                 case when a.end_ms <> b.effective_ms and a.start_ms <= t.now and t.now < a.end_ms then d.burst_u
+                   else c.pool end as pool, coalesce(a.end_ms, b.effective_ms) as reset_ms) w)"
+        );
+        let columns = "n, now, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u, b_period_ms,
+            b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u, (select bool_or(denied) from judged)";
+        if peek {
+            return script.ask(format_args!("{judged} select {columns} from judged order by n"));
+        }
+        script.ask(format_args!(
+            "{judged},
+             saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
+                 burst_u = g.burst_u, effective_ms = g.reset_ms, pool_u = (g.pool - g.up_to_u)::bigint, pool_ms = g.ms,
+                 issued_u = (l.issued_u + g.up_to_u)::bigint
+               from (select distinct on (name, limit_key) * from judged order by name, limit_key, n desc) g
+               where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key
+                 and not (select bool_or(denied) from judged))
+             select {columns} from judged order by n"
+        ))
+    }
+
+    pub fn refund(&self, takes: &[Exact]) -> Script {
+        let hive = self.name();
+        let all = places(takes);
+        let mut script = self.change();
+        if all.is_empty() {
+            return script;
+        }
+        script = script.run(self.lock_buckets(&all));
+        for round in rounds(all) {
+            let asked = rows(round.iter().map(|place| {
+                let Exact { cost, window, .. } = &takes[place.n];
+                let end_ms = number_or_null(window.map(|window| window.end_ms));
+                format!("{}, {}, {end_ms}", row(place), number(cost.saturating_mul(MICRO)))
+            }));
+            let back = "least(a.cost_u, greatest(l.burst_u - l.pool_u, 0), l.issued_u)";
+            script = script.run(format_args!(
+                "update hive_limit l set pool_u = l.pool_u + {back}, issued_u = l.issued_u - {back}
+                 from (values {asked}) a(n, name, limit_key, cost_u, end_ms)
+                 where l.hive = {hive} and l.name = a.name and l.limit_key = a.limit_key
+                   and (a.end_ms is null or a.end_ms = l.effective_ms)"
+            ));
+        }
+        script
+    }
+}
+
+pub(crate) fn admitted(answers: &Answers, takes: &[Exact], peek: bool) -> Result<Reply, Stop> {
+    let hive_ms = answers.line(0)?.number(0)?;
+    let mut asked: Vec<(&Name, Key, Bucket)> = Vec::new();
+    let mut left = Vec::new();
+    let mut denied = false;
+    for (at, (line, Exact { limit, key, cost, window })) in answers.lines(1).zip(takes).enumerate() {
+        if line.text_or_null(2)?.is_none() {
+            return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
+        }
+        let (definition, now_ms) = (definition(line, 2)?, line.number(1)?);
+        denied = line.flag(15)?;
+        let place = match asked.iter().position(|(name, of, _)| *name == limit && of == key) {
+            Some(place) => place,
+            None => {
+                asked.push((limit, *key, bucket_as_it_was(line, 7)?));
+                asked.len() - 1
+            }
+        };
+        let bucket = &mut asked[place].2;
+        if let Err(why) = bucket.ask(&definition, *cost, *window, now_ms) {
+            return Ok(Reply::Denied(Denied { at, version: definition.version, why }));
+        }
+        if !peek {
+            bucket.take(*cost);
+        }
+        left.push(bucket.left(now_ms));
+    }
+    if denied && !peek {
+        return Err(disagreed(&takes[0].limit).into());
+    }
+    Ok(Reply::Admitted { hive_ms, left })
+}

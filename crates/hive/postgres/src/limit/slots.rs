@@ -1,0 +1,84 @@
+//! How many at a time: what each node has, and what all have together, in one row.
+
+use honeyflow_hive::{
+    NodeId,
+    contract::limit::{MICRO, Reply, Slots, Undefined},
+};
+
+use super::{
+    bucket::{self, Cap, Place, rounds, row},
+    bucket_as_it_was, definition, disagreed,
+};
+use crate::{
+    hive::{Hive, clock},
+    literal::{node as id_of, number, rows},
+    outcome::Stop,
+    script::{Answers, Script},
+};
+
+fn places(asks: &[Slots]) -> Vec<Place<'_>> {
+    bucket::places(asks.iter().map(|ask| (&ask.limit, ask.key)))
+}
+
+impl Hive {
+    /// The node's row is held, so that nobody buries it meanwhile: slots given to the buried would never come back.
+    pub fn slots(&self, node: NodeId, asks: &[Slots]) -> Script {
+        let (hive, t, defined, node) = (self.name(), clock(), self.defined(), id_of(node));
+        let script = self
+            .change()
+            .ask(format_args!("select 1 from hive_node where hive = {hive} and id = {node} for key share"));
+        if asks.is_empty() {
+            return script;
+        }
+        let all = places(asks);
+        let mut script = script.run(self.make_buckets(&t, &all, Cap::Nothing)).run(self.lock_buckets(&all));
+        for round in rounds(all) {
+            let asked = rows(round.iter().map(|place| {
+                let Slots { seq, wants, .. } = &asks[place.n];
+                format!("{}, {}, {}", row(place), number(*seq), number(*wants))
+            }));
+            script = script.ask(format_args!(
+                "with {t}, asked(n, name, limit_key, seq, wants) as (values {asked}), {defined},
+                 held as materialized (select a.n, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u,
+                     d.effective_ms, b.version as b_version, b.rate_u as b_rate_u, b.period_ms as b_period_ms,
+                     b.burst_u as b_burst_u, b.effective_ms as b_effective_ms, b.pool_u as b_pool_u, b.pool_ms as b_pool_ms,
+                     b.issued_u as b_issued_u, h.has, h.wants, greatest(a.seq, coalesce(s.seq, 0)) as seq,
+                     case when h.wants <= h.has then h.wants
+                       else h.has + least(greatest(d.burst_u - b.issued_u, 0) / {MICRO}, h.wants - h.has) end as now_has
+                   from asked a join defined d using (n)
+                   join hive_limit b on b.hive = {hive} and b.name = a.name and b.limit_key = a.limit_key
+                   left join hive_share s on s.hive = {hive} and s.name = a.name and s.limit_key = a.limit_key and s.node = {node}
+                   cross join lateral (select coalesce(s.has_u, 0) / {MICRO} as has,
+                     case when a.seq > coalesce(s.seq, 0) then a.wants else coalesce(s.has_u, 0) / {MICRO} end as wants) h
+                   where exists (select 1 from hive_node where hive = {hive} and id = {node})),
+                 saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
+                     burst_u = g.burst_u, issued_u = greatest(l.issued_u - g.has * {MICRO}, 0) + g.now_has * {MICRO}
+                   from held g where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key),
+                 shared as (insert into hive_share(hive, name, limit_key, node, has_u, seq)
+                   select {hive}, name, limit_key, {node}, now_has * {MICRO}, seq from held
+                   on conflict (hive, name, limit_key, node) do update set has_u = excluded.has_u, seq = excluded.seq)
+                 select n, has, wants, now_has, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u,
+                   b_period_ms, b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u from held"
+            ));
+        }
+        script
+    }
+}
+
+pub(crate) fn slots_held(answers: &Answers, asks: &[Slots]) -> Result<Reply, Stop> {
+    if answers.is_empty(0) {
+        return Ok(Reply::Unfit);
+    }
+    let mut held = vec![Err(Undefined); asks.len()];
+    for line in (1..=rounds(places(asks)).len()).flat_map(|round| answers.lines(round)) {
+        let n = usize::try_from(line.number(0)?).unwrap_or(usize::MAX);
+        let (Some(ask), Some(slot)) = (asks.get(n), held.get_mut(n)) else { continue };
+        let mut bucket = bucket_as_it_was(line, 9)?;
+        let has = bucket.slots(&definition(line, 4)?, line.number(1)?, line.number(2)?);
+        if has.has != line.number(3)? {
+            return Err(disagreed(&ask.limit).into());
+        }
+        *slot = Ok(has);
+    }
+    Ok(Reply::Slots(held))
+}

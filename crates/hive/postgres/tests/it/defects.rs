@@ -1,0 +1,252 @@
+//! What has gone wrong elsewhere, on a database.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use honeyflow_conformance::hive::{
+    Bee, TTL_MS,
+    bee::{call, leading},
+};
+use honeyflow_event::Epoch;
+use honeyflow_hive::{
+    HiveStore, Reply, Request,
+    contract::{EventKind, Refusal},
+};
+use honeyflow_hive_postgres::{Options, PostgresHive};
+use honeyflow_runtime::Class;
+use sqlx_core::connection::Connection;
+use sqlx_postgres::PgConnection;
+
+use crate::{
+    Field, database,
+    member::{Node, is_spread, until},
+    run,
+};
+
+const LEASE: &str = "shard/x/0";
+
+fn all(hive: &str) -> String {
+    format!("hive = '{hive}'")
+}
+
+/// Until somebody waits for a lock that this transaction holds.
+async fn somebody_waits(field: &Field, how_many: i64) {
+    let waiting = format!(
+        "select count(*) from pg_stat_activity where datname = '{}' and wait_event_type = 'Lock'
+           and query like '%{}%'",
+        field.database(),
+        field.hive("it")
+    );
+    for _ in 0..2_000 {
+        if field.number(&waiting).await >= how_many {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("nobody waits");
+}
+
+/// A transaction that holds the lease's row, as those do that write under it.
+async fn acting(field: &Field) -> PgConnection {
+    let mut connection = field.connect().await;
+    let lock =
+        format!("begin; select 1 from hive_lease where {} and name = '{LEASE}' for share", all(&field.hive("it")));
+    run(&mut connection, &lock).await;
+    connection
+}
+
+/// The one who takes has looked, and waits for the row; meanwhile another living node gets the lease. What was free before
+/// it waited is no longer free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn take_robs_live_holder_by_old_snapshot() {
+    let Some(field) = Field::straight().await else { return };
+    let (taker, living) = (Bee::join(field.open(), "a", TTL_MS).await, Bee::join(field.open(), "b", TTL_MS).await);
+    taker.beat().await;
+    taker.look(LEASE).await;
+    for epoch in [0, 7] {
+        // Under the same epoch, too: then it is only the holder's row that tells.
+        let ours = all(&field.hive("it"));
+        field.run(&format!("update hive_lease set holder = null, epoch = 0 where {ours}")).await;
+        let mut other = field.connect().await;
+        run(
+            &mut other,
+            &format!("begin; update hive_lease set holder = '{}', epoch = {epoch} where {ours}", living.id),
+        )
+        .await;
+        let taking = tokio::spawn(taker.hive.call(taker.claim(LEASE, Epoch(0))));
+        somebody_waits(&field, 1).await;
+        run(&mut other, "commit").await;
+        assert_eq!(taking.await.unwrap().unwrap(), Reply::Refused(Refusal::Raced), "epoch {epoch}");
+        let lease = taker.look(LEASE).await;
+        assert_eq!((lease.holder, lease.epoch), (Some(living.id), Epoch(epoch)));
+    }
+}
+
+/// HV-37, HV-51: whoever takes over waits for what is under way under the lease, beats meanwhile, and mints by the time it
+/// has become.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_37_a_take_over_waits_for_transactions_in_flight() {
+    let Some(field) = Field::straight().await else { return };
+    let bee = Bee::join(field.open(), "a", TTL_MS).await;
+    bee.beat().await;
+    let held = bee.take(LEASE).await;
+    let mut writer = acting(&field).await;
+    let over = tokio::spawn(bee.hive.call(bee.over(LEASE, held, bee.id)));
+    somebody_waits(&field, 1).await;
+    let status = bee.beat().await;
+    assert!(status.member && status.renewed, "nothing waits but the take-over");
+    assert_eq!(bee.look(LEASE).await.epoch, held);
+    run(&mut writer, "commit").await;
+    let Reply::Taken(minted) = over.await.unwrap().unwrap() else { panic!("not handed over") };
+    assert!(minted[0].epoch.0 >= status.head.hive_ms, "not the time at which it began to wait");
+}
+
+/// HV-37: no longer than it is of use to anyone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_37_a_take_over_does_not_wait_for_ever() {
+    let Some(field) = Field::straight().await else { return };
+    let bee = Bee::join(field.open(), "a", 600).await;
+    bee.beat_with(leading()).await;
+    let held = bee.take(LEASE).await;
+    let _writer = acting(&field).await;
+    let failure = bee.hive.call(bee.over(LEASE, held, bee.id)).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "database-busy"), "{failure}");
+}
+
+/// river: leases were lost because the heartbeat waited for a connection of a pool that was used up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pool_starvation_loses_lease() {
+    let Some(field) = Field::straight().await else { return };
+    let bee = Bee::join(field.open(), "a", TTL_MS).await;
+    bee.beat().await;
+    let held = bee.take(LEASE).await;
+    let _writer = acting(&field).await;
+    // More than there are connections, and none of them comes back for now.
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(bee.hive.call(bee.over(LEASE, held, bee.id)))).collect();
+    somebody_waits(&field, 3).await;
+    for _ in 0..5 {
+        let status = tokio::time::timeout(Duration::from_millis(TTL_MS / 3), bee.beat()).await;
+        assert!(status.is_ok_and(|status| status.renewed), "a beat waits for nobody");
+    }
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// river: a node stayed on a server that had become read-only, for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stuck_on_read_only_server() {
+    let Some(field) = Field::bare().await else { return };
+    let bee = Bee::join(field.open(), "a", TTL_MS).await;
+    let (name, mut other) = (field.database(), field.connect().await);
+    let terminate = "select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()";
+    run(&mut other, &format!("alter database {name} set default_transaction_read_only = on; {terminate}")).await;
+    let beat = Request::Beat { node: bee.id, read_only: false, state: leading() };
+    let broken = bee.hive.call(beat.clone()).await.unwrap_err();
+    assert_eq!(broken.code, "no-connection", "{broken}");
+    let failure = bee.hive.call(beat.clone()).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "read-only"), "{failure}");
+    assert!(failure.message.contains("primary"), "{failure}");
+    // As after a failover: only a connection that is made anew finds the server that writes.
+    run(&mut other, &format!("set default_transaction_read_only = off; alter database {name} reset all")).await;
+    assert!(bee.beat().await.renewed);
+}
+
+/// Sessions behind a pooler are everybody's: what is held must not depend on one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advisory_lock_behind_pooler() {
+    let Some(field) = Field::pooled().await else { return };
+    let (holder, other) = (Bee::join(field.open(), "a", TTL_MS).await, Bee::join(field.open(), "b", TTL_MS).await);
+    holder.beat().await;
+    other.beat().await;
+    let epoch = holder.take(LEASE).await;
+    assert_eq!(field.number("select count(*) from pg_locks where locktype = 'advisory'").await, 0);
+    // Every session of the pool ends, and the lease stays where it was.
+    let ours = format!("'honeyflow hive {}'", field.hive("it"));
+    field.run(&format!("select pg_terminate_backend(pid) from pg_stat_activity where application_name = {ours}")).await;
+    let beat = Request::Beat { node: other.id, read_only: false, state: leading() };
+    while other.hive.call(beat.clone()).await.is_err() {}
+    let look = Request::Look { leases: vec![LEASE.into()] };
+    while other.hive.call(look.clone()).await.is_err() {}
+    assert_eq!(other.call(other.claim(LEASE, epoch)).await, Reply::Refused(Refusal::Raced));
+    assert_eq!(other.look(LEASE).await.holder, Some(holder.id));
+}
+
+/// HV-37: whatever the role's defaults are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_37_changes_are_read_committed_and_durable_whatever_the_role_says() {
+    let Some(field) = Field::bare().await else { return };
+    let name = field.database();
+    field
+        .run(&format!(
+            "alter database {name} set default_transaction_isolation = serializable;
+             alter database {name} set synchronous_commit = off"
+        ))
+        .await;
+    let bees = join_all((0..6).map(|_| Bee::join(field.open(), "a", TTL_MS))).await;
+    field
+        .run("create table seen(isolation text, commits text);
+             create function note() returns trigger language plpgsql as $$
+               begin insert into seen values (current_setting('transaction_isolation'), current_setting('synchronous_commit'));
+               return null; end $$;
+             create trigger note after update on hive_lease execute function note();
+             create trigger note after update on hive_node execute function note()")
+        .await;
+    join_all(bees.iter().map(Bee::beat)).await;
+    bees[0].look("queen").await;
+    let replies = join_all(bees.iter().map(|bee| bee.hive.call(bee.claim("queen", Epoch(0))))).await;
+    let won = replies.iter().filter(|reply| matches!(reply, Ok(Reply::Taken(_)))).count();
+    let raced = replies.iter().filter(|reply| **reply == Ok(Reply::Refused(Refusal::Raced))).count();
+    assert_eq!((won, raced), (1, 5), "{replies:?}");
+    assert!(field.number("select count(*) from seen").await >= 7);
+    let otherwise = "select count(*) from seen where isolation <> 'read committed' or commits <> 'on'";
+    assert_eq!(field.number(otherwise).await, 0);
+}
+
+/// HV-10: what nobody waits for any more is let go of, and the next beat is heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_10_a_connection_that_missed_its_deadline_is_dropped() {
+    let Some(server) = honeyflow_services::throwaway_postgres() else { return };
+    let hive: Arc<dyn HiveStore> = Arc::new(PostgresHive::open(&Options::new(server.url())).unwrap());
+    let bee = Bee::join(hive, "a", TTL_MS).await;
+    bee.beat().await;
+    let mut watcher = PgConnection::connect(server.url()).await.unwrap();
+    let pid = "select max(pid)::bigint from pg_stat_activity where application_name like 'honeyflow hive%'";
+    let before: i64 = sqlx_core::query_scalar::query_scalar(pid).fetch_one(&mut watcher).await.unwrap();
+    server.pause();
+    let beat = Request::Beat { node: bee.id, read_only: false, state: leading() };
+    let late = tokio::time::timeout(Duration::from_millis(200), bee.hive.call(beat.clone())).await;
+    assert!(late.is_err(), "it stands still");
+    server.resume();
+    let status = bee.beat().await;
+    assert!(status.member && status.renewed);
+    let after: i64 = sqlx_core::query_scalar::query_scalar(pid).fetch_one(&mut watcher).await.unwrap();
+    assert_ne!(before, after, "on a connection of its own");
+}
+
+/// HV-22: everybody has expired meanwhile, and nobody is buried: after its return each keeps its name and its shards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_outage_buries_everyone() {
+    let Some(mut server) = honeyflow_services::throwaway_postgres() else { return };
+    let url = database(server.url(), "outage").await;
+    let options = Options::new(url);
+    let mut nodes = Vec::new();
+    for name in ["a", "b", "c"] {
+        nodes.push(Node::join(&options, name).await);
+    }
+    let all: Vec<&Node> = nodes.iter().collect();
+    until("shards are spread", || is_spread(&all)).await;
+    let before: Vec<_> = nodes.iter().map(|node| (node.id(), node.held().into_keys().collect::<Vec<_>>())).collect();
+    server.kill();
+    until("nobody trusts itself", || nodes.iter().all(|node| node.held().is_empty())).await;
+    // Twice the time to live: whoever looks finds all of them expired.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.start().unwrap();
+    until("all have their shards again", || is_spread(&all)).await;
+    let after: Vec<_> = nodes.iter().map(|node| (node.id(), node.held().into_keys().collect::<Vec<_>>())).collect();
+    assert_eq!(before, after);
+    let hive = PostgresHive::open(&options).unwrap();
+    let Reply::History(events) = call(&hive, Request::History { lease: None, until_ms: None, max: 1000 }).await else {
+        panic!("no history")
+    };
+    assert!(events.iter().all(|event| event.kind != EventKind::Buried), "{events:?}");
+}

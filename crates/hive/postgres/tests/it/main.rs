@@ -1,0 +1,117 @@
+//! The hive on a real server: straight, and through a pooler. All tests share a database, each with hives of its own.
+
+mod conformance;
+mod defects;
+mod fence;
+mod lineage;
+mod member;
+mod open;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use honeyflow_hive::HiveStore;
+use honeyflow_hive_postgres::{Options, PostgresHive};
+use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_scalar, sql_str::AssertSqlSafe};
+use sqlx_postgres::PgConnection;
+use tokio::sync::OnceCell;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The database of this test run on the shared server, and a name that no other test has.
+pub struct Field {
+    /// Straight to the server.
+    pub url: String,
+    /// The way the nodes go.
+    pub way: String,
+    name: String,
+}
+
+impl Field {
+    pub async fn straight() -> Option<Field> {
+        static URL: OnceCell<String> = OnceCell::const_new();
+        let server = honeyflow_services::postgres()?.url;
+        let url = URL.get_or_init(async || database(&server, "all").await).await;
+        Some(Field::at(url, url))
+    }
+
+    pub async fn pooled() -> Option<Field> {
+        let pooler = honeyflow_services::pgbouncer()?.url;
+        let Field { url, .. } = Field::straight().await?;
+        Some(Field::at(&url, &elsewhere(&pooler, &url)))
+    }
+
+    /// A database of its own, in which nothing was ever made.
+    pub async fn bare() -> Option<Field> {
+        let server = honeyflow_services::postgres()?.url;
+        let url = database(&server, &COUNT.fetch_add(1, Ordering::Relaxed).to_string()).await;
+        Some(Field::at(&url, &url))
+    }
+
+    pub fn at(url: &str, way: &str) -> Field {
+        let name = format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Field { url: url.to_owned(), way: way.to_owned(), name }
+    }
+
+    pub fn hive(&self, name: &str) -> String {
+        format!("{}-{name}", self.name)
+    }
+
+    pub fn options(&self) -> Options {
+        Options { hive: self.hive("it").into(), ..Options::new(&*self.way) }
+    }
+
+    pub fn open(&self) -> Arc<dyn HiveStore> {
+        Arc::new(PostgresHive::open(&self.options()).unwrap())
+    }
+
+    /// A connection as a person has it.
+    pub async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap()
+    }
+
+    pub async fn run(&self, statements: &str) {
+        run(&mut self.connect().await, statements).await;
+    }
+
+    pub async fn number(&self, statement: &str) -> i64 {
+        query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(&mut self.connect().await).await.unwrap()
+    }
+
+    pub fn database(&self) -> &str {
+        self.url.rsplit_once('/').expect("the address names a database").1
+    }
+}
+
+pub async fn run(connection: &mut PgConnection, statements: &str) {
+    let done = connection.execute(AssertSqlSafe(statements.to_owned())).await;
+    done.unwrap_or_else(|error| panic!("{error}\n{statements}"));
+}
+
+/// The same database by another address.
+pub fn elsewhere(server: &str, url: &str) -> String {
+    let (address, _) = server.rsplit_once('/').expect("the address names a database");
+    let (_, database) = url.rsplit_once('/').expect("the address names a database");
+    format!("{address}/{database}")
+}
+
+/// Makes one, and drops those of test runs that are over.
+pub async fn database(server: &str, label: &str) -> String {
+    let mut connection = PgConnection::connect(server).await.unwrap();
+    let all = query_scalar("select datname::text from pg_database where datname like 'hive\\_%'");
+    let all: Vec<String> = all.fetch_all(&mut connection).await.unwrap();
+    for name in all {
+        let process = name.split('_').nth(1).unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            let _ = connection.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await;
+        }
+    }
+    let name = format!("hive_{}_{label}", std::process::id());
+    run(&mut connection, &format!("create database {name}")).await;
+    elsewhere(server, &format!("/{name}"))
+}
