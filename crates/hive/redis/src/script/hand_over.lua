@@ -1,0 +1,6 @@
+-- From one to the next, never vacant: 2 node, 3 why, 4 lineage, 5 watched for long, 6 heir, 7… claims.
+local node, heir = ARGV[2], ARGV[6]
+local refused = refusal(ARGV[4], ARGV[5])
+if refused then return refused end
+if not (heir == node and is_alive(heir) or may_lead(heir)) then return {'refused', 'unfit'} end
+return mint(7, heir, 'handed-over', ARGV[3], function(lease) return redis.call('HGET', k_holder, lease) == node end)

@@ -1,0 +1,14 @@
+-- A limit's buckets, most issued first: 1 limit, 2 how many at most. Key beyond the fixed ones: its ledger.
+local ledger, most, from, rows = KEYS[fixed + 1], tonumber(ARGV[2]), 0, {}
+while #rows < most do
+  local page = redis.call('ZREVRANGE', ledger, from, from + 499)
+  for _, limit_key in ipairs(page) do
+    local bucket = redis.call('HMGET', prefix .. ':limit:' .. ARGV[1] .. ':' .. limit_key, 'version', 'pool_u', 'pool_ms',
+      'issued_u')
+    -- Forgotten by the server: it was full, and the next sweep forgets it here.
+    if bucket[1] and #rows < most then rows[#rows + 1] = {limit_key, bucket} end
+  end
+  if #page < 500 then break end
+  from = from + 500
+end
+return rows

@@ -1,0 +1,124 @@
+-- A limit's bucket, in integers: the same arithmetic as `honeyflow_hive::bucket`.
+--
+-- `issued_u` counts for ever and passes 2^53 in a day of heavy use: it is only ever added to by the server itself.
+
+local MICRO = 1000000
+-- A bucket that has been full for so long is forgotten by the server, should nobody sweep it before.
+local KEPT_MS = 600000
+local LONGEST_MS = 10000000000000
+
+local function quotient(a, b)
+  return (a - math.fmod(a, b)) / b
+end
+
+local function rounded_up(a, b)
+  local rest = math.fmod(a, b)
+  return (a - rest) / b + (rest > 0 and 1 or 0)
+end
+
+local function definition(limit)
+  local in_force = redis.call('HGET', k_limit, limit)
+  if not in_force then return nil end
+  local function read(text)
+    local version, rate_u, period_ms, burst_u, effective_ms = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    return {version = tonumber(version), rate_u = tonumber(rate_u), period_ms = tonumber(period_ms),
+      burst_u = tonumber(burst_u), effective_ms = tonumber(effective_ms)}
+  end
+  local to_come = redis.call('HGET', k_coming, limit)
+  if to_come then
+    local coming = read(to_come)
+    if coming.effective_ms <= now then return coming end
+  end
+  return read(in_force)
+end
+
+local FIELDS = {'version', 'rate_u', 'period_ms', 'burst_u', 'pool_u', 'pool_ms', 'reset_ms'}
+
+local function stored(key)
+  local values = redis.call('HMGET', key, unpack(FIELDS))
+  if not values[1] then return nil end
+  local bucket = {given_u = 0}
+  for i, name in ipairs(FIELDS) do bucket[name] = tonumber(values[i] or 0) end
+  return bucket
+end
+
+local function half(burst_u)
+  return math.floor(burst_u / 2)
+end
+
+local function all(burst_u)
+  return burst_u
+end
+
+local function flow_ms(rule, amount_u)
+  if rule.rate_u == 0 then return nil end
+  return rounded_up(amount_u, rule.rate_u) * rule.period_ms
+end
+
+-- Full, unless the store may have forgotten what was given a moment ago.
+local function fresh(rule, cap)
+  local lineage_ms = tonumber(redis.call('HGET', k_view, 'lineage_ms') or 0)
+  local life_ms = flow_ms(rule, half(rule.burst_u)) or 0
+  local forgot = lineage_ms > 0 and now < lineage_ms + life_ms
+  return {version = rule.version, rate_u = rule.rate_u, period_ms = rule.period_ms, burst_u = rule.burst_u,
+    pool_u = forgot and 0 or cap(rule.burst_u), pool_ms = now, reset_ms = 0, given_u = 0, is_new = true}
+end
+
+local function refill(bucket, cap_u, at_ms)
+  if bucket.rate_u == 0 or bucket.period_ms == 0 then
+    bucket.pool_ms = at_ms
+    return
+  end
+  local periods = quotient(math.max(0, at_ms - bucket.pool_ms), bucket.period_ms)
+  local filled_u = bucket.pool_u + periods * bucket.rate_u
+  if filled_u >= cap_u then
+    bucket.pool_u, bucket.pool_ms = cap_u, at_ms
+  else
+    bucket.pool_u, bucket.pool_ms = filled_u, bucket.pool_ms + periods * bucket.period_ms
+  end
+end
+
+-- Under a changed definition the old rule counts until that came into force.
+local function count(bucket, rule, cap)
+  bucket.pool_ms = math.min(bucket.pool_ms, now)
+  if bucket.version ~= rule.version then
+    local since_ms = math.min(math.max(rule.effective_ms, bucket.pool_ms), now)
+    refill(bucket, cap(bucket.burst_u), since_ms)
+    bucket.version, bucket.rate_u, bucket.period_ms, bucket.burst_u = rule.version, rule.rate_u, rule.period_ms, rule.burst_u
+    bucket.pool_u, bucket.pool_ms = math.min(bucket.pool_u, cap(bucket.burst_u)), since_ms
+  end
+  refill(bucket, cap(bucket.burst_u), now)
+end
+
+-- Until so much is in it; nil: never by itself.
+local function until_ms(bucket, amount_u)
+  local missing_u = math.max(0, amount_u - bucket.pool_u)
+  local flow = missing_u == 0 and 0 or flow_ms(bucket, missing_u)
+  return flow and math.max(0, bucket.pool_ms + flow - now)
+end
+
+-- How long there is anything to remember.
+local function matters_ms(bucket)
+  if bucket.reset_ms > 0 then return math.max(0, bucket.reset_ms - now) end
+  return until_ms(bucket, bucket.burst_u)
+end
+
+local function save(key, ledger, limit, limit_key, bucket)
+  local values = {}
+  for _, name in ipairs(FIELDS) do
+    values[#values + 1] = name
+    values[#values + 1] = whole(bucket[name])
+  end
+  redis.call('HSET', key, unpack(values))
+  -- Ever, or as far as 63 bits go.
+  local issued_u = redis.pcall('HINCRBY', key, 'issued_u', whole(bucket.given_u))
+  if type(issued_u) == 'number' then redis.call('ZADD', ledger, whole(issued_u), limit_key) end
+  local left_ms = matters_ms(bucket)
+  if left_ms and left_ms < LONGEST_MS then
+    redis.call('PEXPIRE', key, whole(left_ms + KEPT_MS))
+    redis.call('ZADD', k_full, whole(now + left_ms), limit_key .. limit)
+  else
+    redis.call('PERSIST', key)
+    redis.call('ZADD', k_full, '+inf', limit_key .. limit)
+  end
+end

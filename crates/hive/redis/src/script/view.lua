@@ -1,0 +1,2 @@
+-- Everything, in one snapshot.
+return whole_view()

@@ -1,0 +1,59 @@
+//! A cluster: one hash tag is one slot, and that is on one server.
+
+use honeyflow_hive::{HiveStore, Reply, Request};
+use honeyflow_services::{Server, Throwaway, throwaway};
+
+use crate::server::{self, Node};
+
+fn node() -> Option<Throwaway> {
+    throwaway(Server::Redis, &["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"])
+}
+
+async fn knows_all_slots(url: &str) {
+    loop {
+        let said: String = server::ask(&server::connection(url).await, redis::cmd("CLUSTER").arg("INFO")).await;
+        if said.contains("cluster_state:ok") {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// HV-6: whichever server of a cluster is named, the hive is found, and its scripts stay within their slot.
+#[tokio::test]
+async fn hv_6_in_a_cluster_the_hive_is_found_where_its_slot_is() {
+    let Some((here, there)) = node().zip(node()) else { return };
+    let slot: u16 =
+        server::ask(&server::connection(here.url()).await, redis::cmd("CLUSTER").arg("KEYSLOT").arg("{hive:x}:view"))
+            .await;
+    // The hive's slot is the other one's; all the rest is here.
+    let (below, above) = ((slot - 1).to_string(), (slot + 1).to_string());
+    server::tell(here.url(), &["CLUSTER", "ADDSLOTSRANGE", "0", &below, &above, "16383"]).await;
+    server::tell(there.url(), &["CLUSTER", "ADDSLOTS", &slot.to_string()]).await;
+    server::tell(there.url(), &["CLUSTER", "SET-CONFIG-EPOCH", "2"]).await;
+    server::tell(here.url(), &["CLUSTER", "MEET", "127.0.0.1", &there.port().to_string()]).await;
+    knows_all_slots(here.url()).await;
+    knows_all_slots(there.url()).await;
+
+    let named = |server: &Throwaway| server::open(server.url(), "x");
+    let (one, two) = (Node::join(named(&here)).await, Node::join(named(&there)).await);
+    assert_eq!(one.view().await.nodes.len(), 2, "the same hive by either address");
+    assert_eq!(one.head().await.server, two.head().await.server);
+    let epoch = one.take("shard/x/0").await;
+    // Burial reaches keys that only the script can name.
+    let slots =
+        honeyflow_hive::contract::limit::Slots { limit: "calls".into(), key: Default::default(), seq: 1, wants: 2 };
+    let set = honeyflow_hive::contract::limit::Request::Set {
+        limit: "calls".into(),
+        was: None,
+        rule: honeyflow_hive::contract::limit::Rule::count(2),
+        after_ms: 0,
+    };
+    two.call(Request::Limit(set)).await;
+    let asks = honeyflow_hive::contract::limit::Request::Slots { node: one.id, asks: vec![slots] };
+    assert!(matches!(one.call(Request::Limit(asks)).await, Reply::Limit(_)));
+    assert_eq!(two.call(Request::Leave { node: one.id }).await, Reply::Done);
+    assert!(two.take("shard/x/0").await > epoch);
+    let lost = server::open(here.url(), "y");
+    assert!(lost.call(Request::View).await.is_ok(), "another hive may be elsewhere");
+}

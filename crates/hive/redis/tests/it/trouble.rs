@@ -1,0 +1,178 @@
+//! What a server can do to a hive, and what people hear of it.
+
+use std::time::Duration;
+
+use honeyflow_hive::{Hive, HiveStore, NodeId, Reply, Request};
+use honeyflow_hive_redis::{Options, RedisHive};
+use honeyflow_runtime::{Class, Failure};
+use honeyflow_services::throwaway_redis;
+use uuid::Uuid;
+
+use crate::server::{self, Node, options};
+
+const LEASE: &str = "shard/x/0";
+
+async fn joining(options: &Options) -> Failure {
+    let hive = RedisHive::open(options).expect("opening asks nobody");
+    hive.call(server::join(NodeId(Uuid::new_v4()))).await.expect_err("not joined")
+}
+
+/// HV-40: a server that throws keys out when memory is short is refused, at first and under way.
+#[tokio::test]
+async fn evicted_lease() {
+    let Some(redis) = throwaway_redis() else { return };
+    let evicts = async |policy| server::tell(redis.url(), &["CONFIG", "SET", "maxmemory-policy", policy]).await;
+    let watchful = Options { check_every: Duration::ZERO, ..options(redis.url(), "x") };
+    let node = Node::join(RedisHive::open(&watchful).unwrap()).await;
+    let epoch = node.take(LEASE).await;
+    evicts("allkeys-lru").await;
+    let store = std::sync::Arc::new(RedisHive::open(&watchful).unwrap());
+    let failure = Hive::join(store, honeyflow_hive::Options::named("late").fast()).await.err().expect("refused");
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "evicting-server"));
+    for part in ["allkeys-lru", "noeviction", "127.0.0.1"] {
+        assert!(failure.message.contains(part), "{part} in {failure}");
+    }
+    for request in [node.beating(false), node.beating(true), Request::View] {
+        let failure = node.hive.call(request).await.expect_err("under way");
+        assert_eq!(failure.code, "evicting-server");
+    }
+    evicts("noeviction").await;
+    assert!(node.beat().await.member, "set right, it goes on");
+    // Had it thrown out the epochs meanwhile, the next one would still be higher.
+    server::tell(redis.url(), &["DEL", "{hive:x}:epoch"]).await;
+    node.call(Request::Leave { node: node.id }).await;
+    let next = Node::join(server::open(redis.url(), "x")).await;
+    assert!(next.take(LEASE).await > epoch);
+}
+
+/// HV-23, HV-33: everything is lost, under open connections.
+#[tokio::test]
+async fn flushall_lowers_epoch() {
+    let Some(redis) = throwaway_redis() else { return };
+    let node = Node::join(server::open(redis.url(), "x")).await;
+    let epoch = node.take(LEASE).await;
+    server::tell(redis.url(), &["FLUSHALL"]).await;
+    let status = node.beat().await;
+    assert!(!status.member && status.head.lineage.is_none(), "{status:?}");
+    let next = Node::join(server::open(redis.url(), "x")).await;
+    assert!(next.is_early(LEASE).await, "who held it may not know yet");
+    assert!(next.take(LEASE).await > epoch, "waited for");
+}
+
+/// The same by a server that was started again with nothing in it.
+#[tokio::test]
+async fn hv_23_an_empty_restart_is_a_new_lineage() {
+    let Some(mut redis) = throwaway_redis() else { return };
+    let node = Node::join(server::open(redis.url(), "x")).await;
+    let epoch = node.take(LEASE).await;
+    let before = node.head().await.server;
+    redis.restart_empty().unwrap();
+    let broken = node.hive.call(node.beating(false)).await;
+    assert!(broken.is_err_and(|failure| failure.class == Class::Retry), "its connection is gone");
+    let status = node.beat().await;
+    assert!(!status.member && status.head.server != before, "{status:?}");
+    let next = Node::join(server::open(redis.url(), "x")).await;
+    assert!(next.is_early(LEASE).await);
+    assert!(next.take(LEASE).await > epoch);
+}
+
+/// HV-10: a connection that missed its deadline is dropped with whatever may still come over it.
+#[tokio::test]
+async fn hv_10_a_connection_that_missed_its_deadline_is_dropped() {
+    let Some(redis) = throwaway_redis() else { return };
+    let node = Node::join(server::open(redis.url(), "x")).await;
+    let connections = async || -> String {
+        let said: String = server::ask(&server::connection(redis.url()).await, redis::cmd("INFO").arg("clients")).await;
+        said.lines().find(|line| line.starts_with("connected_clients")).unwrap().to_owned()
+    };
+    let before = connections().await;
+    let beats = node.view().await.nodes[0].beat;
+    redis.pause();
+    // Nobody waits any longer; the beat itself may land when the server goes on.
+    let unanswered = tokio::time::timeout(Duration::from_millis(200), node.hive.call(node.beating(false))).await;
+    assert!(unanswered.is_err());
+    redis.resume();
+    assert!(node.beat().await.renewed, "over another one");
+    let landed = node.view().await.nodes[0].beat - beats;
+    assert!((1..=2).contains(&landed), "sent once, and at most once more by us: {landed}");
+    while connections().await != before {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A request that is not answered in time has an unknown outcome, and says so.
+#[tokio::test]
+async fn hv_36_an_unanswered_request_is_not_repeated() {
+    let Some(redis) = throwaway_redis() else { return };
+    let hurried = Options { timeout: Duration::from_millis(200), ..options(redis.url(), "x") };
+    let node = Node::join(RedisHive::open(&hurried).unwrap()).await;
+    let take = node.taking(LEASE, true).await;
+    node.look("other").await;
+    redis.pause();
+    let failure = node.hive.call(node.beating(false)).await.expect_err("paused");
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-answer"), "{failure}");
+    assert!(failure.message.contains("unknown"), "{failure}");
+    redis.resume();
+    while node.hive.call(node.beating(true)).await.is_err() {}
+    let beats = node.view().await.nodes[0].beat;
+    assert!((1..=2).contains(&beats), "it may have landed, once: {beats}");
+    assert!(matches!(node.call(take).await, Reply::Taken(_)));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_said_so() {
+    let Some(mut redis) = throwaway_redis() else { return };
+    let url = redis.url().replace("redis://", "redis://me:secret@");
+    redis.stop();
+    let failure = joining(&options(&url, "x")).await;
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-connection"), "{failure}");
+    for part in ["join the hive", &redis.port().to_string(), "is the server up"] {
+        assert!(failure.message.contains(part), "{part} in {failure}");
+    }
+    assert!(!failure.message.contains("secret"), "{failure}");
+    // Opened while it was down, it serves once it is up.
+    let hive = server::open(redis.url(), "x");
+    assert!(hive.call(Request::View).await.is_err());
+    redis.start().unwrap();
+    assert!(hive.call(Request::View).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_at_once() {
+    let Some(redis) = throwaway_redis() else { return };
+    server::tell(redis.url(), &["CONFIG", "SET", "requirepass", "right"]).await;
+    for given in ["", "wrong"] {
+        let url = if given.is_empty() { redis.url().to_owned() } else { redis.url().replace("//", "//:wrong@") };
+        let failure = joining(&options(&url, "x")).await;
+        assert_eq!((failure.class, &*failure.code), (Class::Fatal, "access-denied"), "{failure}");
+        assert!(failure.message.contains("password") && !failure.message.contains("wrong@"), "{failure}");
+    }
+    let right = redis.url().replace("//", "//:right@");
+    assert!(server::open(&right, "x").call(Request::View).await.is_ok());
+}
+
+/// A user that may do no more than what the message names.
+#[tokio::test]
+async fn what_a_user_must_be_allowed_is_said_and_enough() {
+    let Some(redis) = throwaway_redis() else { return };
+    let rights = |rights: &[&'static str]| [&["ACL", "SETUSER", "bee", "reset", "on", ">sting"], rights].concat();
+    server::tell(redis.url(), &rights(&["~{hive:*", "+@read"])).await;
+    let url = redis.url().replace("//", "//bee:sting@");
+    let failure = joining(&options(&url, "x")).await;
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "no-privilege"), "{failure}");
+    let named = "~{hive:* +@scripting +@read +@write +info +time +wait";
+    assert!(failure.message.contains(named), "{failure}");
+    let enough: Vec<&str> = named.split(' ').collect();
+    server::tell(redis.url(), &rights(&enough)).await;
+    let node = Node::join(server::open(&url, "x")).await;
+    node.take(LEASE).await;
+    node.call(Request::Leave { node: node.id }).await;
+}
+
+#[tokio::test]
+async fn a_key_that_holds_something_else_is_said_so() {
+    let Some(redis) = throwaway_redis() else { return };
+    server::tell(redis.url(), &["SET", "{hive:x}:view", "mine"]).await;
+    let failure = joining(&options(redis.url(), "x")).await;
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "key-taken"), "{failure}");
+}
