@@ -133,6 +133,8 @@ pub enum Effect {
         events: Option<Vec<Event>>,
     },
     Engaged(Engaged),
+    /// The hive's limits have this version.
+    Limits(u64),
     /// Something a person should read, once.
     Notice {
         code: &'static str,
@@ -160,6 +162,7 @@ pub struct Member {
     known: Known,
     count: Count,
     engaged_told: Option<Engaged>,
+    limits_told: Option<u64>,
     leases: BTreeMap<Name, Lease>,
     sources: Vec<Source>,
     /// Dead, though the view may still show them.
@@ -210,6 +213,7 @@ impl Member {
             known: Known::default(),
             count: Count::new(config.expected_nodes),
             engaged_told: None,
+            limits_told: None,
             leases,
             sources: Vec::new(),
             gone: BTreeSet::new(),

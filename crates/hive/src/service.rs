@@ -4,6 +4,7 @@
 //! Nothing here decides: what is asked, granted and lost comes out of [`Member::step`].
 
 mod lead;
+mod limit;
 mod mailbox;
 mod options;
 mod shards;
@@ -83,7 +84,11 @@ impl Hive {
             });
         }
         thread::start(config, shared.clone(), received, options.on_stuck)?;
-        Ok(Hive { inputs, shared })
+        let hive = Hive { inputs, shared };
+        for limit in &options.limits {
+            hive.declare(limit)?;
+        }
+        Ok(hive)
     }
 
     /// Of this incarnation; none before the first, and between two.
@@ -186,5 +191,11 @@ impl Hive {
         if let Err(error) = self.inputs.try_send(input) {
             tracing::warn!(%error, "the hive's heartbeat does not keep up");
         }
+    }
+}
+
+impl From<&Hive> for Traffic {
+    fn from(hive: &Hive) -> Traffic {
+        hive.traffic()
     }
 }

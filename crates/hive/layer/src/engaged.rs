@@ -32,11 +32,11 @@ struct Quiet {
 }
 
 impl EngagedLayer {
-    /// With the usual exceptions.
-    pub fn new(traffic: Traffic) -> EngagedLayer {
+    /// With the usual exceptions. Of a hive, or of whatever else counts traffic.
+    pub fn new(traffic: impl Into<Traffic>) -> EngagedLayer {
         let mut quiet = Quiet { paths: Vec::new(), begins: [false; 256], also: None };
         QUIET.iter().for_each(|path| quiet.add(path));
-        EngagedLayer { traffic, quiet: Arc::new(quiet) }
+        EngagedLayer { traffic: traffic.into(), quiet: Arc::new(quiet) }
     }
 
     /// One more path whose requests, and those below it, do not engage: an admin surface, say.

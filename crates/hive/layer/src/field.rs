@@ -33,7 +33,7 @@ fn policy(name: &str, terms: &Terms) -> String {
 }
 
 /// What an answer says about the limit. `retry` is there if the request was refused.
-pub(crate) fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Duration>, old: bool) {
+pub fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Duration>, old: bool) {
     let terms = limit.terms();
     let peek = limit.key(key).peek();
     // Refused means that nothing is left, whatever a smaller request might get.

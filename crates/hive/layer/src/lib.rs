@@ -4,18 +4,34 @@
 //! Neither buffers anything, and the response type stays what it was. Nothing else of Honeyflow is needed:
 //!
 //! ```no_run
-//! # use honeyflow_hive::{Traffic, limit::Limit};
-//! # use honeyflow_hive_layer::{EngagedLayer, LimitLayer};
-//! # fn app(api: Limit, traffic: Traffic) -> axum::Router {
-//! axum::Router::new()
-//!     .route("/orders", axum::routing::post(async || "ordered"))
-//!     .layer(LimitLayer::new(api).key(|request| request.headers().get("x-client")?.to_str().ok().map(str::to_owned)))
-//!     .layer(EngagedLayer::new(traffic))
-//! # }
+//! use std::sync::Arc;
+//!
+//! use axum::{Router, routing::post};
+//! use honeyflow_hive::{Hive, HiveStore, Options, limit::Definition};
+//! use honeyflow_hive_layer::{EngagedLayer, LimitLayer};
+//!
+//! # async fn order() {}
+//! fn client_of(request: &http::Request<()>) -> Option<String> {
+//!     request.headers().get("x-client")?.to_str().ok().map(str::to_owned)
+//! }
+//!
+//! // The store is whatever the fleet has: Redis, PostgreSQL, MySQL, a file on one machine.
+//! # async fn serve(store: Arc<dyn HiveStore>) -> Result<(), Box<dyn std::error::Error>> {
+//! let options = Options::named("orders-1").limit(Definition::parse("api", "1000/s")?);
+//! let hive = Hive::join(store, options).await?;
+//! let api = hive.limit("api")?;
+//! let app = Router::new()
+//!     .route("/orders", post(order))
+//!     .layer(LimitLayer::new(api).key(client_of).cost(|_| 1))
+//!     .layer(EngagedLayer::new(&hive));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! axum::serve(listener, app).await?;
+//! hive.leave().await;
+//! # Ok(()) }
 //! ```
 
 mod engaged;
-mod field;
+pub mod field;
 mod grpc;
 mod limit;
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_hive::limit::{Limit, Reason};
+use honeyflow_hive::limit::{Limit, Permit};
 use http::{HeaderValue, Request, Response, StatusCode, request::Parts};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -85,7 +85,9 @@ pub struct Limited<S> {
     rule: Arc<Rule>,
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<(), (Duration, Reason)>> + Send>>;
+/// A slot is held for as long as the request is served; any other permit is used up at once.
+type Slot = Option<Permit<'static>>;
+type Asked = Pin<Box<dyn Future<Output = Result<Slot, Duration>> + Send>>;
 
 pin_project! {
     /// Asks if it must, then calls what is below.
@@ -108,7 +110,7 @@ pin_project! {
         S: Service<Request<B>>,
     {
         Asking { asked: Asked, below: S, request: Option<Request<B>> },
-        Passed { #[pin] answer: S::Future },
+        Passed { #[pin] answer: S::Future, slot: Slot },
         Refused { retry: Duration },
     }
 }
@@ -134,12 +136,13 @@ where
         let (head, key, cost) = rule.judge(head);
         let request = Request::from_parts(head, body);
         let state = if rule.limit.key(&key).take_local(cost).is_some() {
-            State::Passed { answer: self.below.call(request) }
+            State::Passed { answer: self.below.call(request), slot: None }
         } else {
             let (limit, asked_key) = (rule.limit.clone(), key.clone());
             let asked: Asked = Box::pin(async move {
                 let verdict = limit.key(&asked_key).try_take(cost).await;
-                verdict.map(drop).map_err(|denied| (denied.retry_after, denied.reason))
+                let slot = |permit: Permit<'_>| permit.is_slot().then(|| permit.owned());
+                verdict.map(slot).map_err(|denied| denied.retry_after)
             });
             // The one that was made ready is used; the clone waits for the next request.
             let clone = self.below.clone();
@@ -176,13 +179,16 @@ where
                 StateNow::Asking { asked, below, request } => {
                     let verdict = ready!(asked.as_mut().poll(context));
                     match (verdict, request.take()) {
-                        (Err((retry, _)), _) if !this.rule.shadow => State::Refused { retry },
-                        (_, Some(request)) => State::Passed { answer: below.call(request) },
+                        (Err(retry), _) if !this.rule.shadow => State::Refused { retry },
+                        (verdict, Some(request)) => {
+                            State::Passed { answer: below.call(request), slot: verdict.unwrap_or_default() }
+                        }
                         (_, None) => unreachable!("a future is not polled again after it has passed its request on"),
                     }
                 }
-                StateNow::Passed { answer } => {
+                StateNow::Passed { answer, slot } => {
                     let mut response = ready!(answer.poll(context))?;
+                    drop(slot.take());
                     if !this.rule.shadow && !*this.is_grpc {
                         let headers = response.headers_mut();
                         field::write(headers, &this.rule.limit, this.key, None, this.rule.old_fields);

@@ -105,7 +105,7 @@ impl Hive {
     fn limit(&mut self, request: limit::Request) -> Result<limit::Reply, Failure> {
         use limit::{Reply, Request};
         let reply = match request {
-            Request::Draw(draws) => self.write(|s| s.draw(&draws)),
+            Request::Draw(draws) => self.write_soon(|s| s.draw(&draws)),
             Request::Exact { takes, peek } => self.write(|s| s.exact(&takes, peek)),
             Request::Refund(takes) => self.write(|s| s.refund(&takes)),
             Request::Slots { node, asks } => self.write(|s| s.slots(node, asks)),
@@ -130,6 +130,14 @@ impl Hive {
             }
             change(session)
         })
+    }
+
+    /// The same, for what may be lost with the machine: nothing waits for the disk. Batches that were drawn die with it.
+    fn write_soon<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
+        self.connection.pragma_update(None, "synchronous", "NORMAL")?;
+        let written = self.write(change);
+        self.connection.pragma_update(None, "synchronous", "FULL")?;
+        written
     }
 
     /// In one snapshot. Makes nothing.

@@ -77,6 +77,20 @@ pub fn open(path: &Path, hive: &str) -> Result<SqliteHive, Failure> {
     SqliteHive::open(&Options { hive: hive.to_owned(), ..Options::new(path) })
 }
 
+/// Opens a hive in a file of its own, which is made if it is missing: for services that have no database.
+///
+/// # Errors
+/// If the file can neither be opened nor made.
+pub fn make(path: &Path, hive: &str) -> Result<SqliteHive, Failure> {
+    let failed = |error: rusqlite::Error| outcome::failure(&error, format_args!("make the hive in {}", path.display()));
+    let connection = Connection::open(path).map_err(failed)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
+    // Readers then never wait for whoever draws.
+    connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
+    drop(connection);
+    open(path, hive)
+}
+
 impl SqliteHive {
     /// # Errors
     /// If the file cannot be opened.

@@ -38,7 +38,12 @@ impl Breaker {
     /// True if this opens it.
     pub fn tick(&mut self, now_ns: u64) -> bool {
         let silent = self.silent_since_ns.is_some_and(|since| now_ns.saturating_sub(since) >= UNREACHABLE_NS);
-        let opens = silent && !self.open;
+        silent && self.open(now_ns)
+    }
+
+    /// True if it was closed.
+    pub fn open(&mut self, now_ns: u64) -> bool {
+        let opens = !self.open;
         if opens {
             (self.open, self.probe_at_ns) = (true, now_ns + PROBE_EVERY_NS);
         }

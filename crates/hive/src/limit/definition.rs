@@ -75,6 +75,12 @@ impl Definition {
         Definition { on_outage, ..self }
     }
 
+    /// Asks the store for every decision.
+    #[must_use]
+    pub fn exact(self) -> Definition {
+        Definition { exact: true, ..self }
+    }
+
     #[must_use]
     pub fn keys_max(self, keys_max: usize) -> Definition {
         Definition { keys_max, ..self }
@@ -113,6 +119,8 @@ pub struct Terms {
     pub burst: u64,
     pub decider: Decider,
     pub on_outage: OnOutage,
+    /// Even where batches would do.
+    pub exact: bool,
 }
 
 impl Terms {
@@ -120,7 +128,7 @@ impl Terms {
     /// `bad-limit`: numbers that no ledger can hold.
     pub fn of(definition: &Definition) -> Result<Terms, Failure> {
         let bad = |why: String| Failure::reject("bad-limit", format!("limit {}: {why}", definition.name));
-        let Definition { version, on_outage, .. } = *definition;
+        let Definition { version, on_outage, exact, .. } = *definition;
         let (rate, burst) = match definition.what {
             What::Slots { max } => {
                 if max == 0 || max > PERMITS_MAX {
@@ -128,11 +136,18 @@ impl Terms {
                 }
                 // Slots come back when they are given back; the rate is never used.
                 let rate = Rate::per_second(1);
-                return Ok(Terms { version, rate, burst: max, decider: Decider::Slots, on_outage });
+                return Ok(Terms { version, rate, burst: max, decider: Decider::Slots, on_outage, exact });
             }
             What::Quota(Quota::Calendar { permits, every }) => {
                 let rate = Rate { permits, period_ms: super::calendar::longest_ms(every) };
-                return Ok(Terms { version, rate, burst: permits, decider: Decider::Calendar(every), on_outage });
+                return Ok(Terms {
+                    version,
+                    rate,
+                    burst: permits,
+                    decider: Decider::Calendar(every),
+                    on_outage,
+                    exact,
+                });
             }
             What::Quota(Quota::Rate { rate, burst }) => (rate, burst),
         };
@@ -143,11 +158,7 @@ impl Terms {
         if burst > PERMITS_MAX || rate.permits > PERMITS_MAX {
             return Err(bad(format!("count and burst must not be above {PERMITS_MAX}")));
         }
-        // Half of the burst waits in the store, the other half is what batches may still hold: B / 2L.
-        let life_ns = rate.ns_for(burst) / 2;
-        let batches = burst >= BURST_MIN && life_ns >= LIFE_MIN_NS && !definition.exact;
-        let decider = if batches { Decider::Pool { life_ns } } else { Decider::Exact };
-        Ok(Terms { version, rate, burst, decider, on_outage })
+        Ok(Terms { version, rate, burst, decider: decider(rate, burst, exact), on_outage, exact })
     }
 
     /// As the store keeps it.
@@ -165,10 +176,9 @@ impl Terms {
         let (rate, decider) = match self.decider {
             Decider::Calendar(every) => (Rate { permits: burst.max(1), ..self.rate }, Decider::Calendar(every)),
             Decider::Slots => (self.rate, Decider::Slots),
-            decider => {
+            Decider::Pool { .. } | Decider::Exact => {
                 let rate = self.rate_of(rule);
-                let life_ns = rate.ns_for(burst) / 2;
-                (rate, if decider == Decider::Exact { decider } else { Decider::Pool { life_ns } })
+                (rate, decider(rate, burst, self.exact))
             }
         };
         Terms { version, rate, burst, decider, ..*self }
@@ -204,6 +214,14 @@ impl Terms {
             )
         })
     }
+}
+
+/// By the numbers alone, so that every node that reads the same rule decides in the same way.
+fn decider(rate: Rate, burst: u64, exact: bool) -> Decider {
+    // Half of the burst waits in the store, the other half is what batches may still hold: B / 2L.
+    let life_ns = rate.ns_for(burst) / 2;
+    let batches = burst >= BURST_MIN && life_ns >= LIFE_MIN_NS && !exact;
+    if batches { Decider::Pool { life_ns } } else { Decider::Exact }
 }
 
 fn default_burst(rate: Rate) -> u64 {
@@ -257,6 +275,9 @@ mod tests {
         let odd = terms("1000/s").under(terms("1000/min").rule(), 2);
         assert!((odd.rate.as_per_second() - 1000.0 / 60.0).abs() < 1e-9, "{odd:?}");
         assert_eq!(odd.decider, Decider::Pool { life_ns: 30 * SECOND });
+        let small = terms("1000/s").under(terms("3/s").rule(), 2);
+        assert_eq!(small, Terms { version: 2, ..terms("3/s") }, "too small for batches: the store decides");
+        assert_eq!(small.under(terms("1000/s").rule(), 3), Terms { version: 3, ..terms("1000/s") }, "and back");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use super::{
     standing::Standing,
     stock::Batch,
 };
+use crate::contract::NodeId;
 
 const GRACE: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -87,6 +88,8 @@ pub(super) enum Signal {
     Version(u64),
     /// Settings follow from what was counted.
     Counted,
+    /// This process has another identity.
+    Named(NodeId),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,6 +220,10 @@ impl State {
         self.step(key, |core, entry, now_ns, setting, effects| {
             core.changed(now_ns, setting, &entry.stock, &entry.full_at, effects);
         });
+    }
+
+    pub fn hold_again(self: &Arc<State>, key: u128) {
+        self.step(key, |core, _, now_ns, _, effects| core.hold_again(now_ns, effects));
     }
 
     /// Nothing that was drawn counts any more.
@@ -351,6 +358,21 @@ impl<'a> Keyed<'a> {
             Some(taken)
         })??;
         Some(Permit::lent(self.limit, self.key, cost, Origin::Batch(taken.dies)))
+    }
+
+    /// As much of it as is in stock here, at once; none if nothing is.
+    pub fn take_local_up_to(&self, most: u64) -> Option<Permit<'a>> {
+        let now_ns = self.limit.0.clock.now_ns();
+        loop {
+            let left = self.limit.0.keys.find(self.key, |entry| entry.stock.largest(now_ns))?.min(most);
+            if left == 0 {
+                return None;
+            }
+            // Somebody else may have been quicker.
+            if let Some(permit) = self.take_local(left) {
+                return Some(permit);
+            }
+        }
     }
 
     #[cold]

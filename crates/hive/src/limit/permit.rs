@@ -41,6 +41,11 @@ impl<'a> Permit<'a> {
         self.limit().name()
     }
 
+    /// Whether it comes back by itself once it is dropped.
+    pub fn is_slot(&self) -> bool {
+        self.origin == Origin::Slots
+    }
+
     /// The same, to be kept for as long as one likes.
     pub fn owned(mut self) -> Permit<'static> {
         let origin = std::mem::replace(&mut self.origin, Origin::Nowhere);

@@ -8,6 +8,7 @@ use std::{fmt, str::FromStr};
 use honeyflow_runtime::Failure;
 
 pub use crate::contract::limit::MICRO;
+use crate::{bucket::greatest_common_divisor, contract::limit::Rule};
 
 /// Beyond this a sum of micro-permits would not be safe in 64 bits of a database.
 pub const PERMITS_MAX: u64 = 1_000_000_000;
@@ -44,6 +45,33 @@ impl Rate {
 
     pub fn as_per_second(self) -> f64 {
         self.permits as f64 * 1000.0 / self.period_ms as f64
+    }
+}
+
+const UNITS: [(&str, u64); 6] =
+    [("s", SECOND_MS), ("min", MINUTE_MS), ("h", HOUR_MS), ("day", DAY_MS), ("week", WEEK_MS), ("ms", 1)];
+
+/// A rule of the store as people would write it: in the shortest unit in which the count comes out even, up to a day.
+pub fn text(rule: Rule) -> String {
+    if rule.rate_u == 0 {
+        return format!("{} in all", rule.burst_u / MICRO);
+    }
+    let (rate_u, micro) = (u128::from(rule.rate_u), u128::from(MICRO));
+    let period_ms = u128::from(rule.period_ms.max(1));
+    for (name, unit_ms) in &UNITS[..4] {
+        let (in_unit_u, one_u) = (rate_u * u128::from(*unit_ms), period_ms * micro);
+        if in_unit_u >= one_u && in_unit_u % one_u == 0 {
+            return format!("{}/{name}", in_unit_u / one_u);
+        }
+    }
+    // So many whole permits in so many periods.
+    let periods = u128::from(MICRO / greatest_common_divisor(rule.rate_u, MICRO));
+    let (permits, period_ms) = (rate_u * periods / micro, period_ms * periods);
+    let fits = |(_, unit_ms): &&(&str, u64)| period_ms % u128::from(*unit_ms) == 0;
+    let (name, unit_ms) = UNITS.iter().rev().skip(1).find(fits).unwrap_or(&UNITS[5]);
+    match period_ms / u128::from(*unit_ms) {
+        1 => format!("{permits}/{name}"),
+        units => format!("{permits}/{units}{name}"),
     }
 }
 
@@ -202,6 +230,20 @@ mod tests {
             );
             assert!(failure.message.contains(why), "{text:?}: {failure}");
         }
+    }
+
+    #[test]
+    fn rules_are_told_as_they_would_be_written() {
+        let told = |permits, period_ms| text(Rule::rate(permits, period_ms, 1));
+        assert_eq!(told(500, 1_000), "500/s");
+        assert_eq!(told(1000, 60_000), "1000/min");
+        assert_eq!(told(3, 3_600_000), "3/h");
+        assert_eq!(told(100, 10_000), "10/s");
+        assert_eq!(told(1, 7 * 86_400_000), "1/week");
+        assert_eq!(told(1, 7_000), "1/7s");
+        assert_eq!(told(3, 7), "3/7ms");
+        assert_eq!(told(1, 14 * 86_400_000), "1/2week");
+        assert_eq!(text(Rule::count(50)), "50 in all");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! keys when something is due, and tells all of them when the store goes or comes back, or a limit changes.
 
 mod answer;
-mod change;
+pub mod change;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -131,6 +131,19 @@ impl Limits {
         let _ = self.0.common.signals.try_send(Signal::Counted);
     }
 
+    /// Under which name slots are held from now on. Those of another name come back when that one is buried.
+    pub fn named(&self, node: NodeId) {
+        let _ = self.0.common.signals.try_send(Signal::Named(node));
+    }
+
+    /// The heartbeat has heard nothing for as long as it trusts in: nobody has to wait for the store to find out.
+    pub fn cut_off(&self) {
+        let now_ns = self.0.common.clock.now_ns();
+        if self.0.common.standing().cut_off(now_ns) {
+            let _ = self.0.common.signals.try_send(Signal::Counted);
+        }
+    }
+
     /// A beat has told the version of the hive's limits.
     pub fn noticed(&self, version: u64) {
         let _ = self.0.common.signals.try_send(Signal::Version(version));
@@ -175,7 +188,9 @@ pub struct Service {
     /// The newest version of the hive's limits that was read, and whether it is being read again.
     version: u64,
     reading: bool,
-    /// Limits that this process has told the store about.
+    /// When to read them although nobody says that they have changed.
+    read_at_ns: Option<u64>,
+    /// Limits of which the store knows what this process was told.
     told: BTreeSet<Name>,
     /// Grows with every ask for slots.
     seq: u64,
@@ -204,6 +219,7 @@ impl Service {
             changes: Vec::new(),
             version: 0,
             reading: false,
+            read_at_ns: None,
             told: BTreeSet::new(),
             seq: 0,
             hive_ms: None,
@@ -245,7 +261,7 @@ impl Service {
         let key = self.wakes.first().map(|(at_ns, ..)| *at_ns);
         let change = self.changes.iter().map(|change| change.at_ns).min();
         let breaker = self.registry.common.standing().breaker.wake_at_ns();
-        let at_ns = [key, change, breaker].into_iter().flatten().min().unwrap_or(u64::MAX);
+        let at_ns = [key, change, breaker, self.read_at_ns].into_iter().flatten().min().unwrap_or(u64::MAX);
         Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(COMPARE_EVERY)
     }
 
@@ -264,6 +280,11 @@ impl Service {
             Signal::Version(version) if version != self.version => self.read_limits(),
             Signal::Version(_) => {}
             Signal::Counted => self.restand(),
+            Signal::Named(node) if node != self.node => {
+                self.node = node;
+                self.hold_again();
+            }
+            Signal::Named(_) => {}
         }
     }
 
@@ -306,6 +327,9 @@ impl Service {
         };
         if probe {
             self.reading = false;
+        }
+        if probe || self.read_at_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.read_at_ns = None;
             self.read_limits();
         }
     }
@@ -330,6 +354,17 @@ impl Service {
         let waiting = self.wake_at.keys().filter(|(name, _)| *name == state.name);
         for (_, key) in waiting {
             state.changed(*key);
+        }
+    }
+
+    /// Slots in use are held under the new name, too; the others are left to whoever wants them.
+    fn hold_again(&self) {
+        for state in self.registry.all() {
+            if state.setting.load().terms.decider == Decider::Slots {
+                let mut keys = Vec::new();
+                state.keys.each(|key, entry| keys.extend(entry.slow().is_some().then_some(key)));
+                keys.into_iter().for_each(|key| state.hold_again(key));
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Standing {
 impl Standing {
     /// What a SQL store bears.
     pub const STORE_BUDGET: u64 = 500;
+    /// What a store in memory bears, Redis for one.
+    pub const MEMORY_BUDGET: u64 = 5_000;
 
     pub fn new(expected_nodes: u64, store_budget: u64) -> Standing {
         Standing {
@@ -40,6 +42,15 @@ impl Standing {
             Some(asked_ns) => self.breaker.failed(asked_ns, now_ns),
             None => self.breaker.tick(now_ns),
         };
+        if opens {
+            self.alone_since_ns = now_ns;
+        }
+        opens
+    }
+
+    /// Somebody else knows that the store is gone. True if that is news.
+    pub fn cut_off(&mut self, now_ns: u64) -> bool {
+        let opens = self.breaker.open(now_ns);
         if opens {
             self.alone_since_ns = now_ns;
         }

@@ -123,6 +123,12 @@ impl Stock {
         [&self.older, &self.newer].map(|word| Batch::of(word.load(Ordering::Relaxed)).alive(now_ns).count).iter().sum()
     }
 
+    /// The most that one request could take now: of one batch.
+    pub fn largest(&self, now_ns: u64) -> u64 {
+        let alive = |word: &AtomicU64| Batch::of(word.load(Ordering::Relaxed)).alive(now_ns).count;
+        alive(&self.older).max(alive(&self.newer))
+    }
+
     /// What was not taken, dead or alive: the difference of two looks is what was taken in between.
     pub fn count(&self) -> u64 {
         [&self.older, &self.newer].map(|word| Batch::of(word.load(Ordering::Relaxed)).count).iter().sum()

@@ -117,6 +117,9 @@ impl Member {
         }
         self.count.heard(&status.head.counts, status.head.hive_ms, self.now);
         self.known.told(status.head.version);
+        if self.limits_told.replace(status.head.limits) != Some(status.head.limits) {
+            effects.push(Effect::Limits(status.head.limits));
+        }
         self.learn_heirs(&status.heir_of);
         self.learn_queen(sent, &status, effects);
         if status.renewed {

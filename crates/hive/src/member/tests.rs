@@ -74,7 +74,9 @@ impl Table {
         for effect in effects {
             match effect {
                 Effect::Call { call, request, .. } => self.asked.push((call, request)),
-                Effect::Engaged(_) | Effect::Trust(_) | Effect::Changed { .. } => self.effects.push(effect),
+                Effect::Engaged(_) | Effect::Limits(_) | Effect::Trust(_) | Effect::Changed { .. } => {
+                    self.effects.push(effect);
+                }
                 effect => others.push(effect),
             }
         }

@@ -6,7 +6,7 @@ use honeyflow_event::Name;
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 use serde_json::{Map, Value};
 
-use crate::member::Config;
+use crate::{limit::Definition, member::Config};
 
 /// ```
 /// # use honeyflow_hive::Options;
@@ -24,6 +24,8 @@ pub struct Options {
     pub time_to_live: Duration,
     pub count_every: Duration,
     pub expected_nodes: u64,
+    /// What the program limits, with all nodes together; more can be declared later.
+    pub limits: Vec<Definition>,
     /// How long work under a lease may take to come to an end before it is handed over.
     pub leave_within: Duration,
     /// May lead: shards, duties, the hive.
@@ -60,6 +62,7 @@ impl Options {
             time_to_live,
             count_every,
             expected_nodes,
+            limits: Vec::new(),
             leave_within,
             eligible: true,
             stands: true,
@@ -76,6 +79,13 @@ impl Options {
     #[must_use]
     pub fn fast(self) -> Options {
         Options { heartbeat: Duration::from_millis(500), time_to_live: Duration::from_millis(1500), ..self }
+    }
+
+    /// One limit more.
+    #[must_use]
+    pub fn limit(mut self, definition: Definition) -> Options {
+        self.limits.push(definition);
+        self
     }
 
     pub(super) fn config(&self, one_machine: bool, pulsed: bool) -> Result<Config, Failure> {

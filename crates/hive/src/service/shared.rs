@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     contract::{Event, HiveStore, NodeId, QUEEN, View},
+    limit::Limits,
     member::Engaged,
     term::Term,
     traffic::Traffic,
@@ -69,6 +70,9 @@ pub(super) struct Shared {
     mailboxes: Mutex<BTreeMap<Name, Arc<Mailbox>>>,
     traffic: Traffic,
     pub bell: Arc<Notify>,
+    pub(super) expected_nodes: u64,
+    pub(super) limits: OnceLock<Limits>,
+    pub(super) limits_version: AtomicU64,
 }
 
 impl Shared {
@@ -91,6 +95,9 @@ impl Shared {
             mailboxes: Mutex::default(),
             traffic: Traffic::new(move || rung.notify_one()),
             bell,
+            expected_nodes: options.expected_nodes,
+            limits: OnceLock::new(),
+            limits_version: AtomicU64::new(0),
         }
     }
 
@@ -185,7 +192,10 @@ impl Shared {
     }
 
     pub fn set_node(&self, node: Option<NodeId>) {
-        self.node.store(node.map(Arc::new));
+        if self.node() != node {
+            self.node.store(node.map(Arc::new));
+            self.limits_learn_node();
+        }
     }
 
     pub fn set_trust(&self, until: Moment) {
@@ -201,6 +211,7 @@ impl Shared {
 
     pub fn set_engaged(&self, engaged: Engaged) {
         self.engaged.store(Arc::new(engaged));
+        self.limits_learn_engaged(engaged);
     }
 
     pub fn set_view(&self, view: Arc<View>, events: Option<Vec<Event>>) {

@@ -57,6 +57,8 @@ struct Heart {
     last_traffic: LastTraffic,
     looked_at: Moment,
     engaged_at: Option<Moment>,
+    /// None before the first answer, and once it has run out.
+    trust_until: Option<Moment>,
 }
 
 impl Heart {
@@ -75,6 +77,7 @@ impl Heart {
             last_traffic: LastTraffic::default(),
             looked_at,
             engaged_at: None,
+            trust_until: None,
         }
     }
 
@@ -110,6 +113,10 @@ impl Heart {
         let now = self.shared.clock().now();
         self.member.step(input, now, &mut self.effects);
         self.shared.set_node(self.member.node());
+        if self.trust_until.is_some_and(|until| until <= now) {
+            self.trust_until = None;
+            self.shared.cut_off_limits();
+        }
     }
 
     /// Now and then, and as soon as a pause is over. In between the mark stays as it is: whoever rings has found it
@@ -165,9 +172,13 @@ impl Heart {
                 tracing::warn!(%lease, cause, "lease lost");
                 self.shared.post(Change::Lost { lease, cause });
             }
-            Effect::Trust(until) => self.shared.set_trust(until),
+            Effect::Trust(until) => {
+                self.trust_until = Some(until);
+                self.shared.set_trust(until);
+            }
             Effect::Changed { view, events } => self.shared.set_view(view, events),
             Effect::Engaged(engaged) => self.shared.set_engaged(engaged),
+            Effect::Limits(version) => self.shared.set_limits_version(version),
             Effect::Notice { code, message } => tracing::warn!(code, "{message}"),
             Effect::Stuck => {
                 tracing::error!("the main runtime has stood still for half a minute; this node holds no lease");

@@ -367,7 +367,7 @@ impl World {
                 self.check_unknown(who);
             }
             Effect::Notice { code, .. } => *self.history.calls.entry(code).or_default() += 1,
-            Effect::Stuck | Effect::Buried => {}
+            Effect::Limits(_) | Effect::Stuck | Effect::Buried => {}
             Effect::Refused(failure) => {
                 self.nodes[who].refused = Some(failure);
                 self.dies(who);

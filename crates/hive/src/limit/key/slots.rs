@@ -105,6 +105,16 @@ impl<W> Key<W> {
         self.attend_slots(now_ns, setting, effects);
     }
 
+    /// The node has another identity: nothing is held under it yet.
+    pub fn hold_again(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+        self.slots.held = self.slots.used;
+        self.flying = None;
+        if self.slots.used > 0 {
+            self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used });
+            effects.push(Effect::Hold { slots: self.slots.used });
+        }
+    }
+
     /// A guard was dropped.
     pub fn slot_freed(&mut self, slots: u64, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
         self.slots.used = self.slots.used.saturating_sub(slots);

@@ -48,8 +48,9 @@ impl Service {
             Aim::Limits => self.land_limits(asked_ns, reply),
             Aim::Set => {
                 self.reading = false;
-                if reply.is_some() {
-                    self.read_limits();
+                match reply {
+                    Some(_) => self.read_limits(),
+                    None => self.read_again(),
                 }
             }
         }

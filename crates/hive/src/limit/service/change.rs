@@ -2,11 +2,39 @@
 //!
 //! A change has an instant on the store's clock, of which a node knows only an interval. Lowering counts from its early
 //! end and raising from its late one, so that at no time anybody is above the limit in force.
+//!
+//! The store also keeps what the limit was last *told* to be, as a definition under a name of its own ([`told_name`]):
+//!
+//! | told, by the store's word   | in force                | what a node does that was told something      |
+//! |-----------------------------|-------------------------|-----------------------------------------------|
+//! | the same                    | anything                | nothing: what somebody has set stands         |
+//! | something else, or nothing  | what this node was told | writes down what it was told                  |
+//! | something else, or nothing  | something else          | sets the limit, then writes down              |
+//!
+//! So a limit that a person has set lasts until what is told changes itself. Each process looks once: a fleet of two
+//! minds does not quarrel, the last one that started is right.
 
 use std::sync::Arc;
 
+use honeyflow_event::Name;
+
 use super::{Aim, Service, State, ledger};
-use crate::{contract::limit::Definition, limit::definition::Terms};
+use crate::{
+    contract::limit::{Definition, Limit, Rule},
+    limit::definition::{SECOND, Terms},
+};
+
+const TOLD: &str = "told/";
+
+/// Under this name the store keeps what a limit was last told to be. It limits nothing.
+pub fn told_name(limit: &str) -> Name {
+    format!("{TOLD}{limit}").into()
+}
+
+/// Whether a definition only says what another one was told to be.
+pub fn is_told_name(name: &str) -> bool {
+    name.starts_with(TOLD)
+}
 
 pub(super) struct Change {
     pub at_ns: u64,
@@ -38,19 +66,44 @@ impl Service {
             if let Some(next) = stored.next {
                 self.plan(&state, terms, next, hive_ms, asked_ns, answered_ns);
             }
-            // What this process was told wins over what stands there, once: what is set later stays.
-            let is_first_look = self.told.insert(state.name.clone());
-            if is_first_look && stored.next.is_none() && stored.now.rule != state.defined.rule() {
-                self.set(&state, Some(stored.now.version));
-            }
+            let told = limits.iter().find(|limit| *limit.name == *told_name(&state.name));
+            self.tell(&state, stored, told);
         }
     }
 
+    /// One request at a time: each answer leads back here, until the store knows.
+    fn tell(&mut self, state: &Arc<State>, stored: &Limit, told: Option<&Limit>) {
+        let rule = state.defined.rule();
+        let newest = |limit: &Limit| limit.next.unwrap_or(limit.now);
+        if self.reading || self.told.contains(&state.name) {
+            return;
+        }
+        if told.is_some_and(|told| newest(told).rule == rule) {
+            self.told.insert(state.name.clone());
+        } else if newest(stored).rule == rule && told.is_none_or(|told| told.next.is_none()) {
+            let was = told.map(|told| told.now.version);
+            self.write(told_name(&state.name), rule, was);
+        } else if newest(stored).rule != rule && stored.next.is_none() {
+            self.set(state, Some(stored.now.version));
+        } else {
+            // Another change is on its way; once it is in force, this one can be told.
+            self.read_again();
+        }
+    }
+
+    pub(super) fn read_again(&mut self) {
+        self.read_at_ns = Some(self.now_ns().saturating_add(SECOND));
+    }
+
     fn set(&mut self, state: &Arc<State>, was: Option<u64>) {
-        self.told.insert(state.name.clone());
+        if !self.reading {
+            self.write(state.name.clone(), state.defined.rule(), was);
+        }
+    }
+
+    fn write(&mut self, limit: Name, rule: Rule, was: Option<u64>) {
         self.reading = true;
-        let request = ledger::Request::Set { limit: state.name.clone(), was, rule: state.defined.rule(), after_ms: 0 };
-        self.ask(Aim::Set, request);
+        self.ask(Aim::Set, ledger::Request::Set { limit, was, rule, after_ms: 0 });
     }
 
     fn plan(

@@ -1,0 +1,4 @@
+//! The suites that every hive passes, in memory.
+
+mod conformance;
+mod fleet;
