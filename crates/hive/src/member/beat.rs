@@ -171,11 +171,11 @@ impl Member {
             Finding::Accepted => self.forget_rows(),
             Finding::Changed => {
                 self.end_terms("the store is not the one it was", effects);
-                self.forget_rows();
+                self.forget_history();
             }
             Finding::Unrecorded { was, found } => {
                 self.end_terms("the store is not the one it was", effects);
-                self.forget_rows();
+                self.forget_history();
                 if !self.calls.is_open(|asked| *asked == Asked::Lineage) {
                     self.call(Asked::Lineage, Request::NewLineage { was, found }, effects);
                 }

@@ -250,6 +250,13 @@ impl Member {
         self.unplaced = true;
     }
 
+    /// Nor do its versions: a store that has lost everything counts them from the beginning.
+    pub(super) fn forget_history(&mut self) {
+        self.forget_rows();
+        self.known.doubt();
+        self.leases.values_mut().for_each(|lease| lease.moved = 0);
+    }
+
     /// A store has refused what was written under this epoch: whoever holds it now, we do not.
     pub(super) fn refused(&mut self, name: &Name, epoch: Epoch, effects: &mut Vec<Effect>) {
         let held = self.leases.get(name).and_then(Lease::term).map(Term::epoch);

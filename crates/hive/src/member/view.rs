@@ -7,6 +7,7 @@
 //! | version v     | another                                | ask for events past v |                       |
 //! | version v     | events v + 1 … w                       | version w             | these events          |
 //! | version v     | all, at w > v, or of another origin    | version w             | a fresh snapshot      |
+//! | version v     | the store is not the one it was        | ask for all           |                       |
 //! | version v     | all at w ≤ v, or events past another   | v                     | nothing: it is older  |
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -25,6 +26,8 @@ pub(super) struct Known {
     outdated: bool,
     /// And it has been asked for.
     asked: bool,
+    /// The store is not the one it was: only all of it says what stands.
+    doubted: bool,
 }
 
 /// What a reply has changed.
@@ -67,8 +70,13 @@ impl Known {
     }
 
     pub fn told(&mut self, version: u64) {
-        self.outdated = self.view.is_none() || self.version() != version;
+        self.outdated = self.view.is_none() || self.doubted || self.version() != version;
         self.asked = false;
+    }
+
+    /// Events past a version of another history would be others: the next question is for all.
+    pub fn doubt(&mut self) {
+        (self.doubted, self.outdated, self.asked) = (true, true, false);
     }
 
     pub fn asked(&mut self) {
@@ -77,7 +85,8 @@ impl Known {
 
     pub fn question(&self) -> Option<Request> {
         let events = Request::Events { after: self.version(), max: EVENTS_MAX };
-        (self.outdated && !self.asked).then(|| if self.view.is_some() { events } else { Request::View })
+        let known = self.view.is_some() && !self.doubted;
+        (self.outdated && !self.asked).then_some(if known { events } else { Request::View })
     }
 
     pub fn read(&mut self, reply: Reply) -> News {
@@ -89,6 +98,7 @@ impl Known {
     }
 
     fn replace(&mut self, whole: View) -> News {
+        self.doubted = false;
         let newer = self
             .view
             .as_ref()
@@ -104,9 +114,8 @@ impl Known {
 
     fn bring_forward(&mut self, news: Events) -> News {
         let follows = news.events.first().is_some_and(|first| first.version == self.version() + 1);
-        let Some(view) = self.view.as_mut().filter(|view| follows && view.head.origin == news.head.origin) else {
-            return News::Nothing;
-        };
+        self.doubted |= self.view.as_ref().is_some_and(|view| view.head.origin != news.head.origin);
+        let Some(view) = self.view.as_mut().filter(|_| follows && !self.doubted) else { return News::Nothing };
         let view = Arc::make_mut(view);
         for named in news.events.iter().filter_map(|event| event.node) {
             if let Ok(at) = view.nodes.binary_search_by_key(&named, |node| node.id) {

@@ -89,6 +89,33 @@ fn rebalance_stops_the_world() {
     }
 }
 
+/// HV-23: a store that has lost everything counts its versions from the beginning. What was known under the old ones,
+/// higher or lower, neither hides what stands now nor keeps a shard from being moved.
+#[test]
+fn hv_23_versions_of_another_history_say_nothing() {
+    for version in [3, 30, 60] {
+        let mut table = owner(2);
+        table.head.version = 30;
+        table.pass(2_200);
+        table.answer_all();
+        table.member.leases.values_mut().for_each(|lease| lease.moved = 30);
+        (table.head.origin, table.head.version) = (Some(Uuid::from_u128(8)), version);
+        table.nodes.push(node(2));
+        table.pass(2_200);
+        table.beaten();
+        assert_eq!(table.request(is_view), Some(&Request::View), "all of it is read anew");
+        table.answer_all();
+        table.granted(is_mint, 9);
+        let began_at = table.now;
+        while heirs(&mut table).is_empty() {
+            table.answer_all();
+            table.pass(100);
+            assert!(table.now.since(began_at) < Duration::from_secs(20), "nothing is moved at version {version}");
+        }
+        assert_eq!(heirs(&mut table).len(), 1, "one of two");
+    }
+}
+
 fn heirs(table: &mut Table) -> Vec<Name> {
     let named = table.asked.iter().filter_map(|(_, request)| match request {
         Request::SetHeir { fence, .. } => Some(fence.lease().clone()),

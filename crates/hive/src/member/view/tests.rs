@@ -88,6 +88,24 @@ fn hv_20_another_hive_is_shown_whatever_its_version() {
     assert_eq!(known.version(), 2);
 }
 
+/// Its events may well follow on ours by number.
+#[test]
+fn hv_20_events_of_another_hive_are_no_news() {
+    let mut known = Known::default();
+    known.read(whole(10));
+    let mut elsewhere = events(vec![event(11, EventKind::Joined, 3)], vec![node(3)]);
+    if let Reply::Events(events) = &mut elsewhere {
+        events.head.origin = Some(Uuid::from_u128(8));
+    }
+    assert_eq!(known.read(elsewhere), News::Nothing);
+    known.told(11);
+    assert_eq!(known.question(), Some(Request::View), "else the same would be asked for ever");
+    let other = Head { origin: Some(Uuid::from_u128(8)), ..head(11) };
+    known.read(Reply::View(Box::new(View { head: other, ..View::default() })));
+    known.told(12);
+    assert_eq!(known.question(), Some(Request::Events { after: 11, max: EVENTS_MAX }));
+}
+
 #[test]
 fn hv_52_shards_are_counted_by_source() {
     let mut known = Known::default();
