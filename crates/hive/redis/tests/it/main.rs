@@ -4,6 +4,7 @@ mod bucket;
 mod cluster;
 mod conformance;
 mod keyspace;
+mod members;
 mod proxy;
 mod replica;
 mod server;
