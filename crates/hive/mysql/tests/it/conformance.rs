@@ -1,4 +1,4 @@
-//! The suite of the contract, on MariaDB and, where one is named, on MySQL.
+//! The suite of the contract.
 
 use std::sync::Arc;
 
@@ -52,10 +52,4 @@ impl Rig for Place {
     }
 }
 
-mod mariadb {
-    honeyflow_conformance::hive_suite!(maybe crate::Place::fresh);
-}
-
-mod mysql {
-    honeyflow_conformance::hive_suite!(maybe crate::Place::on_mysql);
-}
+honeyflow_conformance::hive_suite!(maybe Place::fresh);

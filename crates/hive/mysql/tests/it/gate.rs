@@ -1,8 +1,11 @@
 //! A way to the server on which messages can be stopped, and answers lost.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
@@ -18,13 +21,15 @@ use tokio::{
 enum Rule {
     /// The message does not get through, nor anything after it on its connection.
     Stop,
-    /// The message gets through, and its answer is lost.
+    /// The message gets through, and its answer is lost with the connection.
     Lose,
 }
 
 #[derive(Default)]
 struct Shared {
     rule: Mutex<Option<(Rule, &'static str)>>,
+    /// What has come from the client, one entry a message.
+    messages: Mutex<Vec<String>>,
     met: Notify,
 }
 
@@ -34,14 +39,15 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// In front of the server that `url` names.
+    /// In front of the server that `url` names; what passes can be read.
     pub async fn before(url: &str) -> Gate {
         let (head, rest) = url.split_once('@').expect("an account in the address");
         let (server, database) = rest.split_once('/').expect("a database in the address");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, server) = (listener.local_addr().unwrap().port(), server.to_owned());
         let shared = Arc::new(Shared::default());
-        let gate = Gate { url: format!("{head}@127.0.0.1:{port}/{database}"), shared: Arc::clone(&shared) };
+        let gate =
+            Gate { url: format!("{head}@127.0.0.1:{port}/{database}?ssl-mode=disabled"), shared: Arc::clone(&shared) };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
@@ -64,15 +70,22 @@ impl Gate {
         self.rule(Rule::Lose, words).await;
     }
 
+    /// What was asked since the last time, message by message.
+    pub fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.messages.lock().unwrap())
+    }
+
     async fn rule(&self, rule: Rule, words: &'static str) {
         *self.shared.rule.lock().unwrap() = Some((rule, words));
-        self.shared.met.notified().await;
+        let met = tokio::time::timeout(Duration::from_secs(30), self.shared.met.notified()).await;
+        met.expect("no such message has come");
     }
 }
 
 async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shared>, deaf: Arc<AtomicBool>) {
     let mut chunk = vec![0; 1 << 20];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
+        shared.messages.lock().unwrap().push(String::from_utf8_lossy(&chunk[..length]).into_owned());
         let met = {
             let mut rule = shared.rule.lock().unwrap();
             let meets = |words: &str| chunk[..length].windows(words.len()).any(|window| window == words.as_bytes());
@@ -99,7 +112,8 @@ async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shar
 async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, deaf: Arc<AtomicBool>) {
     let mut chunk = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
-        if !deaf.load(Ordering::SeqCst) && to.write_all(&chunk[..length]).await.is_err() {
+        // The answer is there, and the connection breaks before it arrives.
+        if deaf.load(Ordering::SeqCst) || to.write_all(&chunk[..length]).await.is_err() {
             return;
         }
     }

@@ -1,6 +1,7 @@
 //! The hive on a real server. Every test has a database of its own.
 
 mod conformance;
+mod defects;
 mod gate;
 mod open;
 mod privilege;
@@ -35,20 +36,9 @@ pub struct Place {
 static IDLE: Mutex<Vec<Place>> = Mutex::new(Vec::new());
 
 impl Place {
-    /// On MariaDB. None if there is none, which has then been printed.
+    /// None if there is no server, which has then been printed.
     pub async fn fresh() -> Option<Place> {
-        Some(Place::on(&honeyflow_services::mariadb()?.url).await)
-    }
-
-    /// On the MySQL that a variable names: there is none to be installed.
-    pub async fn on_mysql() -> Option<Place> {
-        match std::env::var("HONEYFLOW_TEST_MYSQL_URL") {
-            Ok(url) if !url.is_empty() => Some(Place::on(&url).await),
-            _ => {
-                println!("SKIPPED mysql: HONEYFLOW_TEST_MYSQL_URL names none");
-                None
-            }
-        }
+        Some(Place::on(&server()?).await)
     }
 
     /// Perhaps with tables that are empty.
@@ -118,6 +108,14 @@ impl Place {
     }
 }
 
+/// A MariaDB, or the MySQL that this variable names: there is none to be installed.
+pub fn server() -> Option<String> {
+    match std::env::var("HONEYFLOW_TEST_MYSQL_URL") {
+        Ok(url) if !url.is_empty() => Some(url),
+        _ => Some(honeyflow_services::mariadb()?.url),
+    }
+}
+
 /// The same server by the name of another database.
 pub fn at(server: &str, database: &str) -> String {
     let (address, _) = server.rsplit_once('/').expect("the address names a database");
@@ -141,8 +139,7 @@ async fn drop_abandoned(connection: &mut MySqlConnection) {
 impl Drop for Place {
     fn drop(&mut self) {
         let place = Place { server: std::mem::take(&mut self.server), url: std::mem::take(&mut self.url) };
-        let shared = honeyflow_services::mariadb().is_some_and(|service| service.url == place.server)
-            || std::env::var("HONEYFLOW_TEST_MYSQL_URL").is_ok_and(|url| url == place.server);
+        let shared = server().is_some_and(|server| server == place.server);
         // One that is being dropped for good, or whose server was the test's own.
         if place.url.is_empty() || !shared || std::thread::panicking() {
             return std::mem::forget(place);

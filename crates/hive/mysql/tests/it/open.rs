@@ -13,7 +13,7 @@ use honeyflow_hive_mysql::{MysqlHive, Options};
 use honeyflow_runtime::Class;
 use honeyflow_services::Server;
 
-use crate::{Place, at, beat, join, node};
+use crate::{Place, at, beat, join, node, server};
 
 async fn refused(options: Options) -> (Class, String, String) {
     let hive = MysqlHive::open(&Options { timeout: Duration::from_secs(20), ..options }).unwrap();
@@ -42,8 +42,8 @@ async fn opening_asks_nothing_and_every_trouble_says_what_to_do() {
 
 #[tokio::test]
 async fn reading_makes_nothing() {
-    let Some(server) = honeyflow_services::mariadb() else { return };
-    let place = Place::bare(&server.url).await;
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
     let hive = place.hive();
     let Reply::View(view) = hive.call(Request::View).await.unwrap() else { panic!("no view") };
     assert!(view.nodes.is_empty() && view.head.origin.is_none() && view.head.hive_ms > 0);
@@ -64,8 +64,8 @@ async fn reading_makes_nothing() {
 /// HV-5: whoever comes first makes the tables, also if all of them are first.
 #[tokio::test]
 async fn hv_5_many_that_come_first_make_one_hive() {
-    let Some(server) = honeyflow_services::mariadb() else { return };
-    let place = Place::bare(&server.url).await;
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
     let hives: Vec<_> = (0..6).map(|_| place.hive()).collect();
     for reply in join_all(hives.iter().map(|hive| hive.call(join(node())))).await {
         assert!(matches!(reply, Ok(Reply::Joined(_))), "{reply:?}");

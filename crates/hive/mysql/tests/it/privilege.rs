@@ -13,7 +13,7 @@ use honeyflow_hive::{
 use honeyflow_hive_mysql::{Flavour, MysqlHive, Options, grants, schema};
 use honeyflow_runtime::Class;
 
-use crate::{Place, join, node};
+use crate::{Place, join, node, server};
 
 /// An account of its own, with what `granted` says.
 async fn account(place: &Place, granted: impl FnOnce(&str) -> String) -> Arc<MysqlHive> {
@@ -55,9 +55,11 @@ async fn lives(hive: &MysqlHive) {
 
 #[tokio::test]
 async fn an_account_needs_no_more_than_what_is_printed() {
-    let Some(server) = honeyflow_services::mariadb() else { return };
-    let place = Place::bare(&server.url).await;
-    for statement in schema::ddl(Flavour::Mariadb).split(";\n").filter(|statement| !statement.is_empty()) {
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
+    let is_mariadb = place.number("select version() like '%mariadb%'").await == 1;
+    let flavour = if is_mariadb { Flavour::Mariadb } else { Flavour::Mysql };
+    for statement in schema::ddl(flavour).split(";\n").filter(|statement| !statement.is_empty()) {
         place.change(statement).await;
     }
     let hive = account(&place, |user| grants::for_honeyflow(place.name(), user, "127.0.0.1")).await;
@@ -66,8 +68,8 @@ async fn an_account_needs_no_more_than_what_is_printed() {
 
 #[tokio::test]
 async fn an_account_that_may_create_needs_no_administrator() {
-    let Some(server) = honeyflow_services::mariadb() else { return };
-    let place = Place::bare(&server.url).await;
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
     let database = place.name();
     let rights = "create, select, insert, update, delete";
     let hive = account(&place, |user| format!("grant {rights} on `{database}`.* to `{user}`@`127.0.0.1`")).await;
@@ -76,8 +78,8 @@ async fn an_account_that_may_create_needs_no_administrator() {
 
 #[tokio::test]
 async fn a_missing_privilege_says_what_to_do() {
-    let Some(server) = honeyflow_services::mariadb() else { return };
-    let place = Place::bare(&server.url).await;
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
     let database = place.name();
     let hive = account(&place, |user| format!("grant select on `{database}`.* to `{user}`@`127.0.0.1`")).await;
     let failure = hive.call(join(node())).await.unwrap_err();

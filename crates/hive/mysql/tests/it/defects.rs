@@ -1,0 +1,203 @@
+//! Defects that others have had on SQL servers, one by one. Those that every backend could have are in the suite.
+
+use honeyflow_hive::{
+    HiveStore, NodeId, Reply, Request,
+    contract::{
+        Held, Refusal,
+        limit::{self, Draw, Exact, Key, Rule},
+    },
+};
+use honeyflow_hive_mysql::{MysqlHive, Options};
+use honeyflow_runtime::Class;
+use honeyflow_services::Server;
+use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_scalar, sql_str::AssertSqlSafe};
+use sqlx_mysql::MySqlConnection;
+
+use crate::{
+    Place, beat,
+    gate::Gate,
+    join, node, run,
+    trouble::{LEASE, candidate, holder, open, until_it_waits},
+};
+
+async fn renewed(hive: &MysqlHive, me: NodeId) -> bool {
+    matches!(hive.call(beat(me, false)).await, Ok(Reply::Beat(status)) if status.renewed)
+}
+
+fn draw(key: u128) -> Request {
+    Request::Limit(limit::Request::Draw(vec![Draw { limit: "api".into(), key: Key(key), want: 1, need: 1 }]))
+}
+
+async fn define(hive: &MysqlHive) {
+    let rule = Rule::rate(1, 1_000_000_000, 100);
+    let set = limit::Request::Set { limit: "api".into(), was: None, rule, after_ms: 0 };
+    assert!(matches!(hive.call(Request::Limit(set)).await, Ok(Reply::Limit(limit::Reply::Set { .. }))));
+}
+
+/// While the take waits for the lease's row, that row gets a holder who has joined in the same moment. Its node was not
+/// there when the take began.
+#[tokio::test]
+async fn take_robs_live_holder_by_old_snapshot() {
+    let Some(place) = Place::fresh().await else { return };
+    let hive = place.hive();
+    let (_, take) = candidate(&hive).await;
+    let mut other = place.connect().await;
+    run(&mut other, "start transaction").await;
+    let winner = node();
+    // The epoch stays as it was: who is free must be seen as it is now, whatever the epoch says.
+    run(&mut other, &format!("update hive_lease set holder = '{winner}' where name = '{LEASE}'")).await;
+    run(
+        &mut other,
+        &format!(
+            "insert into hive_node(hive, id, name, beat, beat_ms, ttl_ms, expires_ms, warm, meta)
+             select hive, '{winner}', name, 0, beat_ms, ttl_ms, expires_ms, warm, meta from hive_node limit 1"
+        ),
+    )
+    .await;
+    let waiting = tokio::spawn(hive.call(take));
+    until_it_waits(&place).await;
+    run(&mut other, "commit").await;
+    assert_eq!(waiting.await.unwrap(), Ok(Reply::Refused(Refusal::Raced)));
+    assert_eq!(holder(&hive).await.1, Some(winner));
+}
+
+/// River #695, #1077: the application has taken every connection that the server gives.
+#[tokio::test]
+async fn pool_starvation_loses_lease() {
+    let Some(server) = honeyflow_services::throwaway(Server::Mariadb, &["--max-connections=12"]) else { return };
+    let hive = open(server.url());
+    let (me, take) = candidate(&hive).await;
+    assert!(matches!(hive.call(take).await, Ok(Reply::Taken(_))));
+    let mut application = Vec::new();
+    while let Ok(connection) = MySqlConnection::connect(server.url()).await {
+        application.push(connection);
+    }
+    assert!(application.len() > 5);
+    for _ in 0..3 {
+        assert!(renewed(&hive, me).await, "the heartbeat has a connection of its own");
+    }
+    // One that comes only now is told what is wrong.
+    let failure = open(server.url()).call(join(node())).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "too-many-connections"), "{failure}");
+    assert!(failure.message.contains("max_connections"), "{failure}");
+    assert_eq!(holder(&hive).await.1, Some(me));
+}
+
+/// Everything else that this node asks for stands still, and it beats.
+#[tokio::test]
+async fn slow_batch_starves_heartbeat() {
+    let Some(place) = Place::fresh().await else { return };
+    let hive = place.hive();
+    let (me, take) = candidate(&hive).await;
+    define(&hive).await;
+    hive.call(draw(1)).await.unwrap();
+    let mut batch = place.connect().await;
+    run(&mut batch, "start transaction").await;
+    run(&mut batch, "select * from hive_limit for update").await;
+    run(&mut batch, "select * from hive_lease for update").await;
+    let mut waiting: Vec<_> = (0..20).map(|_| tokio::spawn(hive.call(draw(1)))).collect();
+    waiting.push(tokio::spawn(hive.call(take)));
+    until_it_waits(&place).await;
+    for _ in 0..3 {
+        assert!(renewed(&hive, me).await);
+    }
+    assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "nothing has moved meanwhile");
+    run(&mut batch, "rollback").await;
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    assert_eq!(place.number("select issued_u div 1000000 from hive_limit where length(limit_key) = 32").await, 21);
+}
+
+/// Gubernator #208: what is left is asked of a replica, which does not know.
+#[tokio::test]
+async fn replica_answers_under_limit() {
+    let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
+    let hive = open(server.url());
+    candidate(&hive).await;
+    define(&hive).await;
+    let take = |peek| {
+        let take = Exact { limit: "api".into(), key: Key(1), cost: 1, window: None };
+        Request::Limit(limit::Request::Exact { takes: vec![take], peek })
+    };
+    let mut person = MySqlConnection::connect(server.url()).await.unwrap();
+    run(&mut person, "set global read_only = 1").await;
+    for request in [draw(1), take(false), take(true), Request::Limit(limit::Request::Limits)] {
+        assert_eq!(hive.call(request).await.unwrap_err().code, "read-only");
+    }
+    run(&mut person, "set global read_only = 0").await;
+    assert!(matches!(hive.call(take(false)).await, Ok(Reply::Limit(limit::Reply::Admitted { .. }))));
+}
+
+/// What holds something beyond a transaction is lost where a pooler stands in between: no lock of a session, no variable
+/// of one, no prepared statement; every transaction brings its settings, and puts them back.
+#[tokio::test]
+async fn advisory_lock_behind_pooler() {
+    let Some(place) = Place::fresh().await else { return };
+    let gate = Gate::before(&place.url).await;
+    let hive = open(&gate.url);
+    let (me, take) = candidate(&hive).await;
+    define(&hive).await;
+    hive.call(draw(1)).await.unwrap();
+    let Ok(Reply::Taken(taken)) = hive.call(take).await else { panic!("not taken") };
+    let held = vec![Held { lease: LEASE.into(), epoch: taken[0].epoch }];
+    hive.call(Request::Release { node: me, held, cause: "x".into() }).await.unwrap();
+    hive.call(Request::View).await.unwrap();
+    hive.call(Request::Leave { node: me }).await.unwrap();
+    let messages = gate.heard();
+    let said = messages.join("\n").to_ascii_lowercase();
+    for word in ["get_lock", "lock tables", "temporary", "prepare", "execute", ":=", "last_insert_id", "found_rows("] {
+        assert!(!said.contains(word), "{word} in\n{said}");
+    }
+    let mut begun = 0;
+    for message in messages.iter().filter(|message| message.contains("start transaction")) {
+        begun += 1;
+        let (head, _) = message.split_once("start transaction").unwrap();
+        assert!(head.contains("set autocommit = 1") && head.contains("set transaction isolation level"), "{message}");
+    }
+    assert!(begun > 10, "{begun}");
+    for message in messages.iter().filter(|message| message.contains("\ncommit") && message.contains("update ")) {
+        assert!(message.contains("wait_timeout = default"), "{message}");
+    }
+}
+
+/// HV-11: what a beat costs the server, among ten nodes and among a thousand.
+#[tokio::test]
+async fn keyspace_scan() {
+    let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
+    let place = Place::bare(server.url()).await;
+    let hive = MysqlHive::open(&Options::new(&*place.url)).unwrap();
+    let (me, _) = candidate(&hive).await;
+    let mut others = place.connect().await;
+    let mut add = async |count: u32| {
+        let rows: Vec<String> = (0..count).map(|_| format!("select '{}' as id", node())).collect();
+        let text = format!(
+            "insert into hive_node(hive, id, name, beat, beat_ms, ttl_ms, expires_ms, warm, meta)
+             select n.hive, o.id, 'other', 0, 2000, 6000, n.expires_ms + 100, '[]', '{{}}'
+             from (select * from hive_node where id = '{me}') n join ({}) o",
+            rows.join(" union all ")
+        );
+        others.execute(AssertSqlSafe(text)).await.unwrap();
+    };
+    let mut person = MySqlConnection::connect(server.url()).await.unwrap();
+    let mut cost = async || {
+        let sum = "select cast(sum(variable_value) as signed) from information_schema.global_status
+            where variable_name like 'Handler_read%'";
+        let mut read: [i64; 2] = [0; 2];
+        for (n, count) in read.iter_mut().enumerate() {
+            if n > 0 {
+                for _ in 0..20 {
+                    assert!(renewed(&hive, me).await);
+                }
+            }
+            *count = query_scalar(sum).fetch_one(&mut person).await.unwrap();
+        }
+        read[1] - read[0]
+    };
+    add(30).await;
+    let among_few = cost().await;
+    add(1000).await;
+    let among_many = cost().await;
+    println!("{among_few} and {among_many} rows in 20 beats");
+    assert!(among_many <= among_few + 20, "{among_few} among 30 nodes, {among_many} among a thousand");
+}
