@@ -6,6 +6,7 @@ use std::process::Command;
 use super::{Absent, Place, Recipe, program, shown, words};
 use crate::ask;
 use crate::error::Error;
+use crate::folder;
 use crate::install;
 use crate::record::write_private;
 
@@ -16,6 +17,13 @@ const DATABASE: &str = "honeyflow";
 
 /// The log of a fresh server would otherwise be 96 MB, and take seconds to write.
 const LOG_SIZE: &str = "--innodb-log-file-size=32M";
+
+/// One that starts removes every temporary table it finds, also those of its neighbours at work.
+fn temporary(place: &Place) -> Result<PathBuf, Error> {
+    let folder = folder::make(&place.folder.join("tmp"))?;
+    place.account.own(&folder)?;
+    Ok(folder)
+}
 
 impl Recipe for Mariadb {
     fn program(&self) -> Result<PathBuf, Absent> {
@@ -39,6 +47,7 @@ impl Recipe for Mariadb {
             "--skip-name-resolve",
         ]);
         command.arg(LOG_SIZE).arg(format!("--datadir={}", empty.display()));
+        command.arg(format!("--tmpdir={}", shown(&temporary(place)?)));
         ask::answer_within(command, ask::SETUP_TIME)
             .map(drop)
             .map_err(|complaint| Error::failed(format!("mariadb-install-db failed: {complaint}")))
@@ -59,6 +68,7 @@ impl Recipe for Mariadb {
         arguments.extend([
             format!("--port={port}"),
             format!("--datadir={}", shown(&place.data())),
+            format!("--tmpdir={}", shown(&temporary(place)?)),
             format!("--init-file={}", shown(&script)),
         ]);
         arguments.extend(words([
