@@ -26,6 +26,10 @@ pub(crate) enum Found {
     Reply(Reply),
     /// Something is missing in between: the whole view is to be read instead.
     Gap,
+    /// The tables are of an older version: they are to be migrated first.
+    Outdated,
+    /// Nothing was done: no hive can live there.
+    Unfit(Failure),
 }
 
 impl Hive {
@@ -90,7 +94,7 @@ impl Hive {
 
 pub(crate) fn read(request: &Request, answers: &Answers) -> Result<Found, Stop> {
     let reply = match request {
-        Request::Join { .. } => node::joined(answers)?,
+        Request::Join { .. } => return Ok(node::joined(answers)?),
         Request::Beat { read_only, .. } => node::beaten(answers, *read_only)?,
         Request::Leave { .. } => Reply::Done,
         Request::Bury { .. } => Reply::Buried(node::gone(answers, 0)?),

@@ -1,13 +1,16 @@
 //! What all statements of one hive have in common: its name, its time, the server it runs on, and how a change is noted.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use honeyflow_hive::{Fence, fence};
+use honeyflow_hive::{Fence, NodeId, Reply, Request, fence};
 
-use crate::{literal, script::Script};
+use crate::{horizon::Horizon, literal, script::Script};
 
 /// Hive time, read when it is needed and not when the transaction began: waiting for a lock takes time.
 pub(crate) const NOW: &str = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint - 1577836800000";
@@ -25,11 +28,17 @@ pub(crate) struct Hive {
     name: String,
     label: String,
     ttl_ms: AtomicU64,
+    horizon: Mutex<Horizon>,
 }
 
 impl Hive {
     pub fn new(name: &str) -> Hive {
-        Hive { name: literal::text(name), label: name.to_owned(), ttl_ms: AtomicU64::new(TTL_MS) }
+        Hive {
+            name: literal::text(name),
+            label: name.to_owned(),
+            ttl_ms: AtomicU64::new(TTL_MS),
+            horizon: Mutex::default(),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -39,6 +48,17 @@ impl Hive {
     /// The node that uses this hive lives by this.
     pub fn lives_by(&self, ttl_ms: u64) {
         self.ttl_ms.store(ttl_ms, Ordering::Relaxed);
+    }
+
+    /// No other node's row ends before.
+    pub fn horizon_ms(&self, node: NodeId) -> u64 {
+        self.horizon.lock().unwrap_or_else(PoisonError::into_inner).begins_ms(node)
+    }
+
+    pub fn heard(&self, request: &Request, reply: &Reply) {
+        if let (Request::Beat { node, .. }, Reply::Beat(status)) = (request, reply) {
+            self.horizon.lock().unwrap_or_else(PoisonError::into_inner).told(*node, status, Instant::now());
+        }
     }
 
     fn ttl(&self) -> Duration {

@@ -132,7 +132,19 @@ impl Place {
             };
             let error = match session::play(connection, script).await {
                 Ok(answers) => match answer::read(&request, &answers) {
-                    Ok(Found::Reply(reply)) => return Ok((true, Ok(reply))),
+                    Ok(Found::Reply(reply)) => {
+                        self.hive.heard(&request, &reply);
+                        return Ok((true, Ok(reply)));
+                    }
+                    Ok(Found::Unfit(failure)) => return Ok((true, Err(failure))),
+                    Ok(Found::Outdated) if !made => {
+                        made = true;
+                        if let Err(failure) = make_tables(connection).await {
+                            return Ok(failure);
+                        }
+                        continue;
+                    }
+                    Ok(Found::Outdated) => return Ok((true, Err(changing()))),
                     Ok(Found::Gap) => {
                         request = Request::View;
                         continue;
@@ -151,9 +163,8 @@ impl Place {
                 if !answer::makes(&request) {
                     return Ok((true, self.nothing(connection, &request).await));
                 }
-                if let Err(error) = schema::migrate(connection).await {
-                    let is_of_use = session::roll_back(connection, &error).await;
-                    return Ok((is_of_use, Err(outcome::failure(&error, "make the hive's tables"))));
+                if let Err(failure) = make_tables(connection).await {
+                    return Ok(failure);
                 }
             } else {
                 return Ok((is_of_use, Err(outcome::failure(&error, answer::doing(&request)))));
@@ -167,4 +178,15 @@ impl Place {
         let answers = answers.map_err(|error| outcome::failure(&error, doing))?;
         answer::nothing(request, &answers).map_err(|stop| stop.failure(doing))
     }
+}
+
+/// If that fails: whether the connection is of use, and why.
+async fn make_tables(connection: &mut PgConnection) -> Result<(), (bool, Result<Reply, Failure>)> {
+    let Err(error) = schema::migrate(connection).await else { return Ok(()) };
+    let is_of_use = session::roll_back(connection, &error).await;
+    Err((is_of_use, Err(outcome::failure(&error, "make the hive's tables"))))
+}
+
+fn changing() -> Failure {
+    Failure::retry("hive-busy", "join the hive: its tables are being changed, it is tried again")
 }

@@ -11,6 +11,7 @@ mod config;
 mod driver;
 pub mod grants;
 mod hive;
+mod horizon;
 mod lane;
 mod lease;
 mod limit;
@@ -20,7 +21,9 @@ mod outcome;
 mod row;
 pub mod schema;
 mod script;
+mod server;
 mod session;
+mod status;
 mod view;
 
 use std::{sync::Arc, thread};

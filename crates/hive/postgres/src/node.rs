@@ -1,21 +1,20 @@
 //! Membership: join, beat, burial, and how many there are.
 
-use honeyflow_event::{Epoch, Name};
+use honeyflow_event::Epoch;
 use honeyflow_hive::{
     NodeId, Reply,
-    contract::{
-        Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, QUEEN, Queen, Refusal, SOONEST_MAX, State, Status,
-    },
+    contract::{Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, Refusal, State, Status},
 };
 use honeyflow_runtime::Failure;
-use uuid::Uuid;
 
 use crate::{
+    answer::Found,
     driver::Error,
     hive::{Hive, clock, clock_and_server},
     literal::{node as id_of, number, rows, text},
-    row::{HEAD, HEAD_COLUMNS, WatchedParts, unsigned, watched},
     script::{Answers, Script},
+    server::{self, Server},
+    status,
 };
 
 impl Hive {
@@ -34,13 +33,14 @@ impl Hive {
         self.lives_by(ttl_ms);
         let (hive, t, id, name, meta) = (self.name(), clock_and_server(), id_of(node), text(name), text(meta));
         let (heartbeat_ms, ttl_ms) = (number(heartbeat_ms), number(ttl_ms));
-        let kind = EventKind::Joined;
+        let (kind, fit) = (EventKind::Joined, server::is_fit());
         Ok(self
             .change()
+            .ask(server::ask())
             .ask(format_args!(
                 "with {t},
                  made as (insert into hive_node(hive, id, name, beat, beat_ms, ttl_ms, expires_ms, meta)
-                   select {hive}, {id}, {name}, 0, {heartbeat_ms}, {ttl_ms}, t.now + {ttl_ms}, {meta}::jsonb from t
+                   select {hive}, {id}, {name}, 0, {heartbeat_ms}, {ttl_ms}, t.now + {ttl_ms}, {meta}::jsonb from t where {fit}
                    on conflict (hive, id) do nothing returning id),
                  view as (insert into hive_view(hive, origin, lineage, lineage_ms, max_ttl_ms, version)
                    select {hive}, gen_random_uuid(), t.server,
@@ -86,28 +86,6 @@ impl Hive {
 
     pub fn read_only_beat(&self, node: NodeId) -> Script {
         Script::read().ask(self.status(node))
-    }
-
-    /// What a node learns with every beat. Each part is found by an index, whatever the number of nodes is.
-    fn status(&self, node: NodeId) -> String {
-        let (hive, t, id) = (self.name(), clock_and_server(), id_of(node));
-        format!(
-            "with {t}
-             select {HEAD},
-               exists (select 1 from hive_node where hive = {hive} and id = {id}),
-               (select json_build_array(l.epoch, l.holder, l.heir, l.since_ms,
-                   case when n.id is not null then json_build_array(n.id, n.beat, n.beat_ms, n.ttl_ms, n.expires_ms) end)
-                 from hive_lease l left join hive_node n on n.hive = l.hive and n.id = l.holder
-                 where l.hive = {hive} and l.name = '{QUEEN}'),
-               (select json_agg(w.name order by w.name) from (
-                 select name from hive_lease where hive = {hive} and heir = {id} order by name limit {SOONEST_MAX}) w),
-               (select json_agg(json_build_array(w.id, w.beat, w.beat_ms, w.ttl_ms, w.expires_ms)
-                   order by w.expires_ms, w.id) from (
-                 select id, beat, beat_ms, ttl_ms, expires_ms from hive_node where hive = {hive} and id <> {id}
-                 order by expires_ms, id limit {SOONEST_MAX}) w),
-               (select max(expires_ms) from hive_node where hive = {hive})
-             from t left join hive_view v on v.hive = {hive}"
-        )
     }
 
     pub fn leave(&self, node: NodeId) -> Script {
@@ -233,46 +211,25 @@ fn became(is: bool, of_ready: bool) -> String {
     format!("'{kind}'")
 }
 
-pub(crate) fn joined(answers: &Answers) -> Result<Reply, Error> {
-    if answers.is_empty(0) {
-        return Ok(Reply::Refused(Refusal::Known));
+pub(crate) fn joined(answers: &Answers) -> Result<Found, Error> {
+    let server = Server::read(answers.line(0)?)?;
+    if let Err(failure) = server.judge() {
+        return Ok(Found::Unfit(failure));
     }
-    Ok(Reply::Joined(Box::new(Status { renewed: true, ..status(answers, 1)? })))
+    if server.is_outdated() {
+        return Ok(Found::Outdated);
+    }
+    Ok(Found::Reply(if answers.is_empty(1) {
+        Reply::Refused(Refusal::Known)
+    } else {
+        Reply::Joined(Box::new(Status { renewed: true, ..status::told(answers, 2)? }))
+    }))
 }
 
 pub(crate) fn beaten(answers: &Answers, read_only: bool) -> Result<Reply, Error> {
-    let mut status = status(answers, 0)?;
+    let mut status = status::told(answers, 0)?;
     status.renewed = status.member && !read_only;
     Ok(Reply::Beat(Box::new(status)))
-}
-
-type QueenParts = (i64, Option<Uuid>, Option<Uuid>, i64, Option<WatchedParts>);
-
-fn status(answers: &Answers, asked: usize) -> Result<Status, Error> {
-    let line = answers.line(asked)?;
-    let head = line.head()?;
-    let queen: Option<QueenParts> = line.json(HEAD_COLUMNS + 1)?;
-    let heir_of: Option<Vec<Name>> = line.json(HEAD_COLUMNS + 2)?;
-    let soonest: Option<Vec<WatchedParts>> = line.json(HEAD_COLUMNS + 3)?;
-    let furthest_ms = line.number_or_null(HEAD_COLUMNS + 4)?.unwrap_or(0);
-    let ahead = furthest_ms > head.hive_ms + head.max_ttl_ms
-        || head.lineage_ms > head.hive_ms
-        || head.counts.counted_ms > head.hive_ms;
-    Ok(Status {
-        member: line.flag(HEAD_COLUMNS)?,
-        renewed: false,
-        queen: queen.map(|(epoch, holder, heir, since_ms, node)| Queen {
-            epoch: Epoch(unsigned(epoch)),
-            holder: holder.map(NodeId),
-            heir: heir.map(NodeId),
-            since_ms: unsigned(since_ms),
-            node: node.map(watched),
-        }),
-        heir_of: heir_of.unwrap_or_default(),
-        soonest: soonest.unwrap_or_default().into_iter().map(watched).collect(),
-        ahead,
-        head,
-    })
 }
 
 pub(crate) fn gone(answers: &Answers, asked: usize) -> Result<Vec<NodeId>, Error> {

@@ -124,6 +124,9 @@ fn hint(code: &str, error: &Error) -> &'static str {
             "; the hive must know which server it is on: `grant execute on function pg_walfile_name(pg_lsn), \
              pg_current_wal_insert_lsn() to …` this role"
         }
+        "no-privilege" if message.contains("row-level security") => {
+            "; what is hidden looks dead: make the role the tables' owner, or `alter role … bypassrls`"
+        }
         "no-privilege" if message.contains("schema") => {
             "; let this role make tables (`grant create on schema public to …`), or make the hive's tables for it"
         }

@@ -10,6 +10,11 @@ const MIGRATIONS: &[&str] = &[include_str!("schema/0001_tables.sql")];
 /// DDL waits no longer for a lock: whoever comes after it would wait too.
 const LOCK_WAIT_MS: u32 = 2_000;
 
+/// Number of the newest migration this binary knows.
+pub fn version() -> usize {
+    MIGRATIONS.len()
+}
+
 /// The migrations as SQL, for those who let nobody but themselves make tables.
 pub fn ddl() -> String {
     (1..).zip(MIGRATIONS).map(|(number, migration)| transaction(number, migration)).collect()
@@ -34,13 +39,13 @@ fn transaction(number: usize, migration: &str) -> String {
 /// Makes what is missing; without effect where others were first.
 pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<(), Error> {
     loop {
-        let from = version(connection).await?;
+        let from = made(connection).await?;
         let Some(migration) = MIGRATIONS.get(from) else { return Ok(()) };
         match session::run(connection, transaction(from + 1, migration)).await {
             Ok(_) => {}
             Err(error) if outcome::is_made_by_another(&error) => {
                 session::run(connection, "rollback".to_owned()).await?;
-                if version(connection).await? == from {
+                if made(connection).await? == from {
                     return Err(error);
                 }
             }
@@ -50,7 +55,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<(), Error> 
 }
 
 /// How many of the migrations have been made.
-async fn version(connection: &mut PgConnection) -> Result<usize, Error> {
+async fn made(connection: &mut PgConnection) -> Result<usize, Error> {
     let there = "select to_regclass('hive_meta') is not null";
     let answers = session::run(connection, there.to_owned()).await?;
     let is_there = |rows: &Vec<_>| rows.first().map(|row| crate::row::Line(row).flag(0)).transpose();

@@ -21,6 +21,7 @@ pub(crate) struct Script {
 impl Script {
     /// Every change, whatever the role's defaults are: each statement sees what was committed before it began, and what
     /// is answered is on disk. Access is by key alone: these tables are too small and change too fast for statistics.
+    /// A policy that would hide rows is an error: whoever is hidden would look dead.
     pub fn change(lock_wait: Duration) -> Script {
         let durable = "case current_setting('synchronous_commit') when 'off' then 'on'
             else current_setting('synchronous_commit') end";
@@ -43,7 +44,9 @@ impl Script {
         let script = Script { text: String::new(), statements: 0, asked: Vec::new() };
         script.run(format_args!("begin isolation level {how}")).run(format_args!(
             "select set_config('lock_timeout', '{lock_wait}', true), set_config('jit', 'off', true),
-             set_config('enable_seqscan', 'off', true), set_config('synchronous_commit', {commit}, true)"
+             set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+             set_config('enable_sort', 'off', true), set_config('row_security', 'off', true),
+             set_config('synchronous_commit', {commit}, true)"
         ))
     }
 

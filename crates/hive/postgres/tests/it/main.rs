@@ -1,11 +1,13 @@
 //! The hive on a real server: straight, and through a pooler. All tests share a database, each with hives of its own.
 
 mod conformance;
+mod cost;
 mod defects;
 mod fence;
 mod lineage;
 mod member;
 mod open;
+mod trip;
 
 use std::{
     path::Path,
@@ -80,7 +82,7 @@ impl Field {
     }
 
     pub async fn number(&self, statement: &str) -> i64 {
-        query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(&mut self.connect().await).await.unwrap()
+        number(&mut self.connect().await, statement).await
     }
 
     pub fn database(&self) -> &str {
@@ -91,6 +93,10 @@ impl Field {
 pub async fn run(connection: &mut PgConnection, statements: &str) {
     let done = connection.execute(AssertSqlSafe(statements.to_owned())).await;
     done.unwrap_or_else(|error| panic!("{error}\n{statements}"));
+}
+
+pub async fn number(connection: &mut PgConnection, statement: &str) -> i64 {
+    query_scalar(AssertSqlSafe(statement.to_owned())).fetch_one(connection).await.unwrap()
 }
 
 /// The same database by another address.

@@ -147,3 +147,33 @@ async fn hv_43_a_hive_lives_with_the_data_it_protects() {
     assert!(store.call(honeyflow_store::Request::Admin(Admin::Paused)).await.is_ok());
     assert!(bee.beat().await.member);
 }
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused() {
+    let Some(field) = Field::bare().await else { return };
+    field.run(&schema::ddl()).await;
+    field.run("update hive_meta set value = '99'").await;
+    let hive = field.open();
+    let failure = hive.call(join(fresh_id(), "a", TTL_MS)).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "schema-too-new"), "{failure}");
+    assert_eq!(field.number("select count(*) from hive_node").await, 0, "nothing was done");
+    field.run("update hive_meta set value = '1'").await;
+    Bee::join(hive, "a", TTL_MS).await;
+}
+
+/// Whoever is hidden by a policy would look dead, and what it holds would look free.
+#[tokio::test]
+async fn rows_that_a_policy_hides_are_an_error() {
+    let Some(field) = Field::bare().await else { return };
+    let role = format!("bee_{}", fresh_id().0.simple());
+    field.run(&schema::ddl()).await;
+    field.run(&format!("create role {role} login password 'x'; {}", grants::for_honeyflow(&role))).await;
+    field.run("alter table hive_node enable row level security").await;
+    let (_, server) = field.url.split_once('@').unwrap();
+    let hive = PostgresHive::open(&Options::new(format!("postgres://{role}:x@{server}"))).unwrap();
+    for request in [join(fresh_id(), "a", TTL_MS), Request::View, Request::Look { leases: vec!["queen".into()] }] {
+        let failure = hive.call(request).await.unwrap_err();
+        assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-privilege"), "{failure}");
+        assert!(failure.message.contains("bypassrls"), "{failure}");
+    }
+}
