@@ -40,9 +40,10 @@ fn judge_as(error: &RedisError, broken: &'static str, doing: &str, place: impl D
     Outcome { failure: Failure::new(class, code, message), answered }
 }
 
-/// Before 7.0 an error inside a script comes as `ERR`, with its own code somewhere in the text.
+/// Before 7.0 an error inside a script comes as `ERR`, or with its place first, and its own code somewhere in the text.
 fn answer(code: &str, said: &str) -> (Class, &'static str) {
-    let is = |name: &str| code == name || (code == "ERR" && said.contains(&format!("-{name} ")));
+    let wrapped = code == "ERR" || code.starts_with('@');
+    let is = |name: &str| code == name || (wrapped && said.contains(&format!("-{name} ")));
     const CODES: &[(&str, Class, &str)] = &[
         ("READONLY", Class::Retry, "read-only"),
         ("LOADING", Class::Retry, "server-starting"),
@@ -83,5 +84,28 @@ fn hint(code: &str) -> &'static str {
         "key-taken" => "; another program keeps something else under a key of this hive: name the hive otherwise",
         "no-run-id" => "; the server does not tell its run_id (INFO server), and so not whether it was replaced",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Redis 6.2 says it, and as later ones do.
+    #[test]
+    fn hv_1_an_error_inside_a_script_is_told_apart_on_every_version() {
+        let read_only = "-READONLY You can't write against a read only replica.";
+        let full = "-OOM command not allowed when used memory > 'maxmemory'.";
+        for (code, said, means) in [
+            ("READONLY", "You can't write against a read only replica. script: 9a1, on @user_script:25.", "read-only"),
+            ("@user_script:", &format!("25: {read_only}"), "read-only"),
+            ("ERR", &format!("Error running script (call to f_9a1): @user_script:25: {read_only}"), "read-only"),
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", "out-of-memory"),
+            ("ERR", &format!("Error running script (call to f_9a1): @user_script:30: {full}"), "out-of-memory"),
+            ("ERR", "user_script:31: NORUNID script: 9a1", "no-run-id"),
+            ("ERR", "unknown command", "hive-error"),
+        ] {
+            assert_eq!(answer(code, said).1, means, "{code} {said}");
+        }
     }
 }

@@ -9,4 +9,5 @@ mod proxy;
 mod replica;
 mod server;
 mod step_clock;
+mod tls;
 mod trouble;
