@@ -168,9 +168,8 @@ impl Store {
                 let replicas = fields.number()?;
                 let taken =
                     fields.fields()?.each(|fields| Ok(Held { lease: fields.name()?, epoch: fields.epoch()? }))?;
-                let known =
-                    self.require_replica && replicas > 0 && answering.wait_for_replicas(1, REPLICA_WITHIN).await? == 0;
-                if known {
+                let must_wait = self.require_replica && replicas > 0;
+                if must_wait && answering.wait_for_replicas(1, REPLICA_WITHIN).await? == 0 {
                     return Err(self.unknown_to_replicas(&taken, holder).await);
                 }
                 Ok(Reply::Taken(taken))

@@ -3,6 +3,7 @@
 mod bucket;
 mod cluster;
 mod conformance;
+mod fleet;
 mod keyspace;
 mod members;
 mod proxy;
