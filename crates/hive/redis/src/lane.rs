@@ -21,10 +21,12 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value,
     aio::MultiplexedConnection,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::{check, outcome, script::Script};
 
+/// Requests under way. A node sends one beat at a time; more than this is a storm.
+const REQUESTS_MAX: usize = 256;
 /// Within a cluster: the slot may move while we follow it.
 const REDIRECTS_MAX: usize = 3;
 
@@ -32,6 +34,7 @@ pub(crate) struct Lane {
     place: ConnectionInfo,
     timeout: Duration,
     check_every: Duration,
+    turns: Semaphore,
     slot: Mutex<Slot>,
     /// Connections up to this number are in doubt.
     dropped: AtomicU64,
@@ -82,6 +85,7 @@ impl Lane {
             place,
             timeout,
             check_every,
+            turns: Semaphore::new(REQUESTS_MAX),
             slot: Mutex::default(),
             dropped: AtomicU64::new(0),
             silent: AtomicBool::new(false),
@@ -99,6 +103,8 @@ impl Lane {
         keys: &[&[String]],
         arguments: &[String],
     ) -> Result<(Value, Answering<'_>), Failure> {
+        let busy = |_| Failure::retry("hive-busy", "too many requests wait for the hive's connection");
+        let _turn = self.turns.try_acquire().map_err(busy)?;
         let command = |how: &str, code: &str| {
             let mut command = redis::cmd(how);
             command.arg(code).arg(keys.iter().map(|keys| keys.len()).sum::<usize>());

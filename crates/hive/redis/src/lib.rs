@@ -37,7 +37,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How often the server is asked whether it would throw keys out.
     pub check_every: Duration,
-    /// Where there are replicas, a lease has changed hands only once one of them knows.
+    /// Where there are replicas, a lease has changed hands only once one of them knows. A server that is set to
+    /// `min-replicas-to-write 1` refuses everything else too while it has none.
     pub require_replica: bool,
 }
 

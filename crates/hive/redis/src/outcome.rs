@@ -64,7 +64,13 @@ fn answer(code: &str, said: &str) -> (Class, &'static str) {
     if let Some((_, class, code)) = CODES.iter().find(|(name, ..)| is(name)) {
         return (*class, code);
     }
-    if said.contains("NORUNID") { (Class::Fatal, "no-run-id") } else { (Class::Fatal, "hive-error") }
+    match said {
+        said if said.contains("NORUNID") => (Class::Fatal, "no-run-id"),
+        said if said.contains("max number of clients") => (Class::Retry, "too-many-connections"),
+        // A script of ours has ended in the middle: nothing that passes by itself.
+        said if said.contains("user_script") => (Class::Fatal, "hive-error"),
+        _ => (Class::Retry, "hive-error"),
+    }
 }
 
 fn hint(code: &str) -> &'static str {
@@ -82,6 +88,7 @@ fn hint(code: &str) -> &'static str {
         "server-cannot-save" => "; the server cannot write its snapshot to disk: look at its log",
         "out-of-memory" => "; raise maxmemory, or give the hive a server of its own",
         "key-taken" => "; another program keeps something else under a key of this hive: name the hive otherwise",
+        "too-many-connections" => "; raise maxclients: a node has up to three connections",
         "no-run-id" => "; the server does not tell its run_id (INFO server), and so not whether it was replaced",
         _ => "",
     }
@@ -103,9 +110,12 @@ mod tests {
             ("OOM", "command not allowed when used memory > 'maxmemory'.", "out-of-memory"),
             ("ERR", &format!("Error running script (call to f_9a1): @user_script:30: {full}"), "out-of-memory"),
             ("ERR", "user_script:31: NORUNID script: 9a1", "no-run-id"),
+            ("ERR", "max number of clients reached", "too-many-connections"),
             ("ERR", "unknown command", "hive-error"),
         ] {
             assert_eq!(answer(code, said).1, means, "{code} {said}");
         }
+        let passes = |said| answer("ERR", said).0 == Class::Retry;
+        assert!(passes("whatever comes next") && !passes("@user_script:31: attempt to compare nil with number"));
     }
 }

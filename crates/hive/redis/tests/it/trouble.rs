@@ -119,6 +119,21 @@ async fn hv_36_an_unanswered_request_is_not_repeated() {
     assert!(matches!(node.call(take).await, Reply::Taken(_)));
 }
 
+/// However many ask, so many wait at most.
+#[tokio::test]
+async fn a_storm_of_requests_is_turned_away() {
+    let Some(redis) = throwaway_redis() else { return };
+    let hurried = Options { timeout: Duration::from_secs(1), ..options(redis.url(), "x") };
+    let node = Node::join(RedisHive::open(&hurried).unwrap()).await;
+    redis.pause();
+    let storm = (0..300).map(|_| node.hive.call(Request::Tally));
+    let failures = futures_util::future::join_all(storm).await.into_iter().map(|reply| reply.unwrap_err().code);
+    let busy = failures.filter(|code| code == "hive-busy").count();
+    assert_eq!(busy, 300 - 256);
+    redis.resume();
+    while node.hive.call(Request::Tally).await.is_err() {}
+}
+
 /// HV-22: other people's data have filled the server; the few bytes of a beat are still taken.
 #[tokio::test]
 async fn hv_22_a_full_server_ends_no_terms() {
