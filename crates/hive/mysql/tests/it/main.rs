@@ -2,6 +2,7 @@
 
 mod conformance;
 mod defects;
+mod fleet;
 mod gate;
 mod open;
 mod privilege;

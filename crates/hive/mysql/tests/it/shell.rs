@@ -53,8 +53,8 @@ struct Member {
 
 impl Member {
     /// Notes in `owners` what it gains and loses.
-    async fn join(place: &Place, name: &'static str, owners: &Owners) -> Member {
-        let process = Arc::new(Process(Mutex::new(Some(MysqlHive::open(&place.options(HIVE)).unwrap()))));
+    async fn join(options: &honeyflow_hive_mysql::Options, name: &'static str, owners: &Owners) -> Member {
+        let process = Arc::new(Process(Mutex::new(Some(MysqlHive::open(options).unwrap()))));
         let hive = Hive::join(process.clone(), Options::named(name).fast()).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let owners = Arc::clone(owners);
@@ -110,7 +110,7 @@ async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
     let owners = Owners::default();
     let mut members = Vec::new();
     for name in ["a", "b", "c"] {
-        members.push(Member::join(&place, name, &owners).await);
+        members.push(Member::join(&place.options(HIVE), name, &owners).await);
     }
     until("one queen", || members.iter().filter(|member| member.is_queen()).count() == 1).await;
     until("two shards each", || members.iter().all(|member| held(&owners, member.name).len() == 2)).await;
@@ -133,4 +133,39 @@ async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
         member.hive.leave().await;
     }
     assert_eq!(place.number("select count(*) from hive_node").await, 0, "they have left");
+}
+
+/// HV-22: without the server work stops and nobody dies; afterwards everybody is who it was, with what it had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_22_an_outage_buries_nobody() {
+    let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
+    let options = honeyflow_hive_mysql::Options::new(server.url());
+    let owners = Owners::default();
+    let members = [Member::join(&options, "a", &owners).await, Member::join(&options, "b", &owners).await];
+    let settled = || members.iter().all(|member| held(&owners, member.name).len() == 3);
+    until("three shards each", settled).await;
+    let before = members.each_ref().map(|member| (member.hive.node(), held(&owners, member.name)));
+    server.kill();
+    until("nobody holds anything", || members.iter().all(|member| held(&owners, member.name).is_empty())).await;
+    server.start().unwrap();
+    until("three shards each", settled).await;
+    for (member, (id, had)) in members.iter().zip(before) {
+        assert_eq!(member.hive.node(), id, "{}", member.name);
+        let has = held(&owners, member.name);
+        assert!(has.keys().eq(had.keys()), "{has:?} after {had:?}");
+        assert!(has.iter().all(|(lease, epoch)| *epoch > had[lease]), "{has:?} after {had:?}");
+    }
+}
+
+/// A server that is not there is no error: the node joins once it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_joins_once_the_server_is_there() {
+    let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
+    server.stop();
+    let store = honeyflow_hive_mysql::open(server.url()).await.unwrap();
+    let hive = Hive::join(store, Options::named("early").fast()).await.unwrap();
+    assert!(!matches!(hive.role(), Role::Queen(_)));
+    server.start().unwrap();
+    until("a queen", || matches!(hive.role(), Role::Queen(_))).await;
+    hive.leave().await;
 }

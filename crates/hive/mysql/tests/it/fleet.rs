@@ -1,0 +1,19 @@
+//! Several members and their limits on one server.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, ready};
+use honeyflow_hive::{HiveStore, contract::HIVE};
+use honeyflow_hive_mysql::MysqlHive;
+
+use crate::Place;
+
+async fn fresh() -> Option<impl Fn() -> BoxFuture<'static, Arc<dyn HiveStore>>> {
+    let place = Arc::new(Place::fresh().await?);
+    Some(move || -> BoxFuture<'static, Arc<dyn HiveStore>> {
+        let hive: Arc<dyn HiveStore> = Arc::new(MysqlHive::open(&place.options(HIVE)).unwrap());
+        Box::pin(ready(hive))
+    })
+}
+
+honeyflow_conformance::fleet_suite!(maybe fresh);
