@@ -11,6 +11,7 @@ pub mod limit;
 pub mod member;
 pub mod placement;
 pub mod planted;
+pub mod roster;
 pub mod service;
 pub mod term;
 pub mod traffic;

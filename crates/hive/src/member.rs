@@ -78,6 +78,8 @@ pub enum Input {
         count: u32,
         pinned_only: bool,
     },
+    /// Nobody works on a source's shards here any more: they are released.
+    NoShards(Name),
     /// A new epoch is due: the sequence runs short, or a sink is ahead of `floor`.
     Mint {
         lease: Name,
@@ -273,6 +275,7 @@ impl Member {
             Input::Unwant(lease) => self.unwant(&lease, Moment::FAR, effects),
             Input::SitOut { lease, wait } => self.unwant(&lease, self.now.after(wait), effects),
             Input::Shards { source, count, pinned_only } => self.want_shards(source, count, pinned_only),
+            Input::NoShards(source) => self.unwant_shards(&source),
             Input::Mint { lease, floor } => self.mint_above(&lease, floor, effects),
             Input::Stale { lease, epoch } => self.refused(&lease, epoch, effects),
             Input::Left(lease) => self.has_left(&lease, effects),

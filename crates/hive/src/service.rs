@@ -3,6 +3,7 @@
 //! [`Hive::join`] starts the thread. It alone owns the member; handles send it inputs and read what it has published.
 //! Nothing here decides: what is asked, granted and lost comes out of [`Member::step`].
 
+mod counters;
 mod lead;
 mod limit;
 mod mailbox;
@@ -25,6 +26,7 @@ use crate::{
     traffic::Traffic,
 };
 
+pub use counters::Counters;
 pub use mailbox::Change;
 pub use options::Options;
 pub use shards::Shards;
@@ -115,6 +117,11 @@ impl Hive {
         self.shared.trust()
     }
 
+    /// What has happened here so far.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
     /// Snapshots and differences, in rising versions; whoever is slow gets a fresh snapshot.
     pub fn watch(&self) -> Watch {
         self.shared.subscribe()
@@ -188,7 +195,7 @@ impl Hive {
 
     /// For those who cannot wait; the heartbeat is far behind if there is no room.
     fn tell_soon(&self, input: Input) {
-        if let Err(error) = self.inputs.try_send(input) {
+        if let Err(error @ mpsc::error::TrySendError::Full(_)) = self.inputs.try_send(input) {
             tracing::warn!(%error, "the hive's heartbeat does not keep up");
         }
     }

@@ -98,10 +98,12 @@ impl Term {
         Fence { lease: self.granted.lease.clone(), epoch, holder: self.granted.holder }
     }
 
-    /// A beat was answered: it lives on, if it does.
-    pub(crate) fn extend(&self, until: Moment) {
+    /// A beat was answered: it lives on, if it does. False: whoever holds it has found it dead, and it stays so.
+    pub(crate) fn extend(&self, until: Moment) -> bool {
         let longer = |was: u64| (was != DEAD && was < until.0).then_some(until.0);
-        let _ = self.granted.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
+        match self.granted.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer) {
+            Ok(was) | Err(was) => was != DEAD,
+        }
     }
 
     pub(crate) fn end(&self) {

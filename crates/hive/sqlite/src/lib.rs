@@ -36,7 +36,7 @@ use tokio::sync::oneshot;
 
 use answer::Hive;
 
-pub use remove::{living, refuse_if_lived_in, tables, uninstall};
+pub use remove::{living, living_nodes, refuse_if_lived_in, tables, uninstall};
 
 /// Requests waiting for the connection. A node sends one beat at a time; more than this is a storm.
 const QUEUE_MAX: usize = 256;

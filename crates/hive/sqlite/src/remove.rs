@@ -73,12 +73,22 @@ fn folder(database: &Path) -> PathBuf {
     folder.into()
 }
 
+/// All of them.
+pub fn living_nodes(database: &Path) -> Vec<String> {
+    all_locked(&folder(database))
+}
+
 fn locked(folder: &Path) -> Option<String> {
-    let entries = fs::read_dir(folder).ok()?;
-    entries.filter_map(|entry| entry.ok()).find_map(|entry| {
+    all_locked(folder).into_iter().next()
+}
+
+fn all_locked(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let held = entries.filter_map(|entry| entry.ok()).filter_map(|entry| {
         let id = entry.file_name().to_str()?.strip_suffix(".lock")?.to_owned();
         let file = File::open(entry.path()).ok()?;
         let held = flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK);
         held.then_some(id)
-    })
+    });
+    held.collect()
 }

@@ -1,13 +1,12 @@
 //! Joining and beating: what is sent, and what follows from the answers. The table is in [`super::trust`].
 
-use std::time::Duration;
-
 use honeyflow_event::Name;
 use honeyflow_runtime::{Class, Failure, Moment};
 
 use super::{
     Effect, Member,
     calls::{Asked, Sent},
+    lease,
     lineage::Finding,
     millis,
     trust::{Hearing, Phase},
@@ -81,7 +80,9 @@ impl Member {
     }
 
     fn state(&self) -> State {
-        let age = self.traffic.map(|at| millis(self.now.since(at))).filter(|age| *age < ENGAGED_MS);
+        // Stores count every age from the same life; a shorter one is told as more of it gone.
+        let gone = ENGAGED_MS.saturating_sub(millis(self.config.engaged_ttl));
+        let age = self.traffic.map(|at| millis(self.now.since(at)) + gone).filter(|age| *age < ENGAGED_MS);
         State {
             engaged_age_ms: age,
             ready: self.ready && !self.pulse.is_deaf(),
@@ -139,8 +140,15 @@ impl Member {
     fn trusted(&mut self, sent_at: Moment, effects: &mut Vec<Effect>) {
         let from = if crate::planted::on("trust from reply time") { self.now } else { sent_at };
         self.trust.renewed(from.after(self.config.trust()), self.now);
-        for lease in self.leases.values() {
-            lease.extend(self.trust.until);
+        let until = self.trust.until;
+        let dead = self.leases.iter().filter(|(_, lease)| !lease.extend(until)).map(|(name, _)| name.clone());
+        // Looked at between the clock's reading here and now: only a new epoch helps whoever works under it.
+        for name in dead.collect::<Vec<_>>() {
+            let next = match self.leases.get(&name).map(|lease| &lease.state) {
+                Some(lease::State::Held(term)) => lease::State::Dead(term.epoch()),
+                _ => lease::State::Minting(None),
+            };
+            self.lose(&name, next, "it was found dead before a beat was answered", effects);
         }
         effects.push(Effect::Trust(self.trust.until));
     }
@@ -264,7 +272,7 @@ impl Member {
     pub(super) fn engage(&mut self, at: Moment) {
         self.traffic = Some(self.traffic.map_or(at, |before| before.max(at)));
         // The first after a pause is told at once; after that the mark rides along.
-        let paused = self.traffic_told.is_none_or(|told| at.since(told) >= Duration::from_millis(ENGAGED_MS));
+        let paused = self.traffic_told.is_none_or(|told| at.since(told) >= self.config.engaged_ttl);
         let rings_at = self.trust.beaten_at.after(self.config.heartbeat / 8);
         if paused && self.trust.phase == Phase::In {
             self.trust.sooner(rings_at.max(self.now));

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use honeyflow_event::Name;
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 
-use crate::contract::META_BYTES_MAX;
+use crate::contract::{ENGAGED_MS, META_BYTES_MAX};
 
 #[derive(Clone)]
 pub struct Config {
@@ -15,6 +15,8 @@ pub struct Config {
     pub heartbeat: Duration,
     pub time_to_live: Duration,
     pub count_every: Duration,
+    /// How long traffic counts; at most [`ENGAGED_MS`].
+    pub engaged_ttl: Duration,
     /// By how many to divide as long as nobody knows better.
     pub expected_nodes: u64,
     /// How long whoever works under a lease may take to come to an end before it is handed over.
@@ -50,6 +52,7 @@ impl Config {
             heartbeat: Self::HEARTBEAT,
             time_to_live: Self::TIME_TO_LIVE,
             count_every: Duration::from_secs(5),
+            engaged_ttl: Duration::from_millis(ENGAGED_MS),
             expected_nodes: 16,
             leave_within: Duration::from_secs(5),
             eligible: true,
@@ -82,6 +85,13 @@ impl Config {
             return wrong(format!(
                 "count-every is {:?}, heartbeat {heartbeat:?}: the queen counts once per beat; set at least that",
                 self.count_every
+            ));
+        }
+        if self.engaged_ttl < heartbeat || self.engaged_ttl > Duration::from_millis(ENGAGED_MS) {
+            return wrong(format!(
+                "engaged-ttl is {:?}, heartbeat {heartbeat:?}: traffic is told with a beat, and nobody counts it for \
+                 longer than 30s; set between the two",
+                self.engaged_ttl
             ));
         }
         if self.expected_nodes == 0 {
@@ -147,6 +157,8 @@ mod tests {
         assert!(refused(|c| c.heartbeat = Duration::from_millis(1)).contains("50ms"));
         assert!(refused(|c| c.time_to_live = Duration::from_secs(7200)).contains("hour"));
         assert!(refused(|c| c.count_every = Duration::from_secs(1)).contains("count-every"));
+        assert!(refused(|c| c.engaged_ttl = Duration::from_secs(1)).contains("engaged-ttl"));
+        assert!(refused(|c| c.engaged_ttl = Duration::from_secs(31)).contains("30s"));
         assert!(refused(|c| c.expected_nodes = 0).contains("at least 1"));
         assert!(refused(|c| c.name = "".into()).contains("name"));
         assert!(refused(|c| c.meta = "x".repeat(5000)).contains("4096"));

@@ -14,6 +14,7 @@
 //! | minting  | Taken                                      | held      | Granted; the older term dies     |
 //! | minting  | refused, unanswered                        | unknown   | Lost, if there was a term; look  |
 //! | held     | no trust, deaf, another store              | dead      | Lost                             |
+//! | held     | found dead by whoever works under it       | dead      | Lost                             |
 //! | held     | the row says otherwise                     | apart / dead | Lost                          |
 //! | held     | to be given (see [`super::give`])          | giving    | call HandOver                    |
 //! | giving   | Taken / refused / unanswered               | apart / dead / unknown |                     |
@@ -121,10 +122,9 @@ impl Lease {
         }
     }
 
-    pub fn extend(&self, until: Moment) {
-        if let State::Held(term) | State::Minting(Some(term)) = &self.state {
-            term.extend(until);
-        }
+    /// False: there is a term, and it was found dead.
+    pub fn extend(&self, until: Moment) -> bool {
+        self.term().is_none_or(|term| term.extend(until))
     }
 
     pub fn term(&self) -> Option<&Term> {

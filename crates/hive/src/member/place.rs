@@ -15,6 +15,7 @@ use honeyflow_runtime::{Failure, Moment};
 
 use super::{
     Effect, Member,
+    give::Give,
     lease::{Kind, Lease, State},
     spread,
     traits::shard_lease,
@@ -37,11 +38,36 @@ pub(super) struct Source {
 
 impl Member {
     pub(super) fn want_shards(&mut self, name: Name, count: u32, pinned_only: bool) {
+        self.unplaced = true;
+        if let Some(known) = self.sources.iter_mut().find(|source| source.name == name) {
+            known.pinned_only = pinned_only;
+            return self.want_all(&name, true);
+        }
         let at = self.sources.len();
         for shard in 0..count {
             self.leases.insert(shard_lease(&name, shard), Lease::new(Kind::Shard(at), true));
         }
         self.sources.push(Source { name, count, pinned_only, checked: false, alarmed: false });
+    }
+
+    pub(super) fn unwant_shards(&mut self, name: &Name) {
+        self.want_all(name, false);
+    }
+
+    /// Terms die at once, so that nothing of them acts beside whoever comes next: what is still held then is minted anew
+    /// if it is wanted, else released.
+    fn want_all(&mut self, name: &str, wanted: bool) {
+        let Some(at) = self.sources.iter().position(|source| *source.name == *name) else { return };
+        for lease in self.leases.values_mut().filter(|lease| lease.kind == Kind::Shard(at)) {
+            lease.wanted = wanted;
+            (lease.give, lease.asked) = (Give::No, None);
+            if let Some(term) = lease.term() {
+                term.end();
+            }
+            if let State::Held(term) = &lease.state {
+                lease.state = State::Dead(term.epoch());
+            }
+        }
         self.unplaced = true;
     }
 

@@ -23,6 +23,8 @@ pub struct Options {
     /// At least three heartbeats.
     pub time_to_live: Duration,
     pub count_every: Duration,
+    /// How long traffic counts, at most 30 s.
+    pub engaged_ttl: Duration,
     pub expected_nodes: u64,
     /// What the program limits, with all nodes together; more can be declared later.
     pub limits: Vec<Definition>,
@@ -53,7 +55,7 @@ impl Default for Options {
 
 impl Options {
     pub fn named(name: impl Into<Name>) -> Options {
-        let Config { name, heartbeat, time_to_live, count_every, expected_nodes, leave_within, .. } =
+        let Config { name, heartbeat, time_to_live, count_every, engaged_ttl, expected_nodes, leave_within, .. } =
             Config::new(name, "{}");
         Options {
             name,
@@ -61,6 +63,7 @@ impl Options {
             heartbeat,
             time_to_live,
             count_every,
+            engaged_ttl,
             expected_nodes,
             limits: Vec::new(),
             leave_within,
@@ -104,6 +107,7 @@ impl Options {
             heartbeat: self.heartbeat,
             time_to_live: self.time_to_live,
             count_every: self.count_every,
+            engaged_ttl: self.engaged_ttl,
             expected_nodes: self.expected_nodes,
             leave_within: self.leave_within,
             eligible: self.eligible,

@@ -25,13 +25,16 @@ impl Hive {
                 format!("the shards of {source} are taken in this process already"),
             ));
         };
+        let shards = Shards { hive: self.clone(), source: source.clone(), mailbox };
         self.tell(Input::Shards { source, count, pinned_only }).await;
-        Ok(Shards { hive: self.clone(), mailbox })
+        Ok(shards)
     }
 }
 
+/// Given up when it is dropped.
 pub struct Shards {
     hive: Hive,
+    source: Name,
     mailbox: Arc<Mailbox>,
 }
 
@@ -43,5 +46,13 @@ impl Shards {
 
     pub fn hive(&self) -> &Hive {
         &self.hive
+    }
+}
+
+/// Nobody works on them any more: others may have them.
+impl Drop for Shards {
+    fn drop(&mut self) {
+        self.hive.shared.close_mailbox(&self.source);
+        self.hive.tell_soon(Input::NoShards(self.source.clone()));
     }
 }

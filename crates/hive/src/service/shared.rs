@@ -16,6 +16,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
     Options, Update, Watch,
+    counters::Counters,
     mailbox::{Change, Mailbox},
 };
 use crate::{
@@ -69,6 +70,7 @@ pub(super) struct Shared {
     updates: broadcast::Sender<Update>,
     mailboxes: Mutex<BTreeMap<Name, Arc<Mailbox>>>,
     traffic: Traffic,
+    counters: Mutex<Counters>,
     pub bell: Arc<Notify>,
     pub(super) expected_nodes: u64,
     pub(super) limits: OnceLock<Limits>,
@@ -94,6 +96,7 @@ impl Shared {
             updates: broadcast::Sender::new(UPDATES_MAX),
             mailboxes: Mutex::default(),
             traffic: Traffic::new(move || rung.notify_one()),
+            counters: Mutex::default(),
             bell,
             expected_nodes: options.expected_nodes,
             limits: OnceLock::new(),
@@ -214,7 +217,16 @@ impl Shared {
         self.limits_learn_engaged(engaged);
     }
 
+    pub fn counters(&self) -> Counters {
+        self.counting().clone()
+    }
+
+    pub fn counting(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn set_view(&self, view: Arc<View>, events: Option<Vec<Event>>) {
+        self.counting().events(events.as_deref().unwrap_or_default(), self.node());
         self.view.store(Some(view.clone()));
         // Nobody may be there to hear it.
         let _ = self.updates.send(Update { view, events });

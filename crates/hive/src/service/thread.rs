@@ -1,6 +1,9 @@
 //! The heartbeat's thread: it owns the member, carries out its effects, and brings back what comes of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use honeyflow_runtime::{Failure, Moment};
 use tokio::sync::mpsc;
@@ -8,7 +11,7 @@ use uuid::Uuid;
 
 use super::{mailbox::Change, shared::Shared};
 use crate::{
-    contract::{ENGAGED_MS, NodeId, Reply},
+    contract::{NodeId, Reply, Request},
     member::{Config, Effect, Input, Member},
     traffic::LastTraffic,
 };
@@ -59,12 +62,14 @@ struct Heart {
     engaged_at: Option<Moment>,
     /// None before the first answer, and once it has run out.
     trust_until: Option<Moment>,
+    engaged_ttl: Duration,
 }
 
 impl Heart {
     fn new(config: Config, shared: Arc<Shared>, on_stuck: OnStuck) -> Heart {
         // The heart keeps the sender itself: answers come in even after the last handle has gone.
         let (answers, answered) = mpsc::channel(ANSWERS_MAX);
+        let engaged_ttl = config.engaged_ttl;
         let member = Member::new(config);
         let looked_at = shared.clock().now();
         Heart {
@@ -78,6 +83,7 @@ impl Heart {
             looked_at,
             engaged_at: None,
             trust_until: None,
+            engaged_ttl,
         }
     }
 
@@ -123,7 +129,7 @@ impl Heart {
     /// cleared, and must not ring with every request.
     fn look_for_traffic(&mut self, rung: bool) {
         let now = self.shared.clock().now();
-        let age = |at: Moment| now.since(at) < Duration::from_millis(ENGAGED_MS);
+        let age = |at: Moment| now.since(at) < self.engaged_ttl;
         let news = rung && !self.engaged_at.is_some_and(age);
         if !news && now.since(self.looked_at) < LOOK_EVERY {
             return;
@@ -152,12 +158,17 @@ impl Heart {
         match effect {
             Effect::Call { call, request, until } => {
                 let wait = until.since(self.shared.clock().now());
+                let beat = matches!(request, Request::Beat { .. }).then(|| self.shared.clone());
                 let asked = self.shared.store().call(request);
                 let answers = self.answers.clone();
+                let began = Instant::now();
                 tokio::spawn(async move {
                     // The member itself knows when it is too late; here the connection is let go of.
                     let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, asked).await;
                     if let Ok(result) = answer {
+                        if let Some(shared) = beat.filter(|_| result.is_ok()) {
+                            shared.counting().beat(began.elapsed());
+                        }
                         let _ = answers.send(Input::Answer { call, result }).await;
                     }
                 });

@@ -143,6 +143,32 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
     assert!(a.shards("shop", 4, false).await.is_err(), "taken here already");
 }
 
+/// Whoever worked on them has failed, and begins anew: never under a term that the first could still write under.
+#[tokio::test]
+async fn hv_58_shards_that_nobody_works_on_are_given_up_and_taken_again_under_higher_epochs() {
+    let hive = Hive::join(memory(), options("a")).await.unwrap();
+    let mut shards = hive.shards("shop", 4, false).await.unwrap();
+    let mut first = Vec::new();
+    while first.len() < 4 {
+        if let Some(Change::Gained(term)) = soon(shards.next()).await {
+            first.push(term);
+        }
+    }
+    drop(shards);
+    let mut shards = hive.shards("shop", 4, false).await.unwrap();
+    let mut second = Vec::new();
+    while second.len() < 4 {
+        if let Some(Change::Gained(term)) = soon(shards.next()).await {
+            second.push(term);
+        }
+    }
+    assert!(first.iter().all(|term| !term.check()) && second.iter().all(honeyflow_hive::Term::check));
+    for term in &second {
+        let before = first.iter().find(|before| before.lease() == term.lease()).unwrap();
+        assert!(term.epoch() > before.epoch());
+    }
+}
+
 #[tokio::test]
 async fn hv_20_watchers_see_rising_versions() {
     let store = memory();

@@ -81,6 +81,22 @@ fn late_beat_revives_dead_term() {
     assert!(!term.lives_at(table.now), "the old one stays dead");
 }
 
+/// Whoever works under it looks at a clock of its own: a term that it has found dead is dead, though the beat that would
+/// have kept it alive is answered in the same moment. A lease with a dead term would be held for ever, and not worked on.
+#[test]
+fn hv_13_a_term_that_was_found_dead_is_minted_anew() {
+    let mut table = Table::holding();
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    table.pass(2_200);
+    assert!(!term.lives_at(table.now.after(Duration::from_secs(5))), "looked at a moment too late");
+    let effects = table.beaten();
+    assert!(is_lost(&effects), "{effects:?}");
+    let Some(Request::HandOver { claims, .. }) = table.request(is_mint) else { panic!("{:?}", table.asked) };
+    assert_eq!(claims[0].epoch, Epoch(5));
+    assert!(is_granted(&table.granted(is_mint, 9)));
+    assert!(!term.lives_at(table.now));
+}
+
 #[test]
 fn hv_10_a_deaf_node_asks_without_renewing() {
     let mut table = Table::holding();
@@ -278,6 +294,26 @@ fn write_per_request() {
     table.pass(2_200);
     let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
     assert_eq!(state.engaged_age_ms, None, "half a minute after the last request");
+}
+
+/// HV-7: a shorter life of traffic is told as so much of it gone; stores count all alike.
+#[test]
+fn hv_27_traffic_counts_for_as_long_as_is_configured() {
+    let mut table = Table::with(|config| config.engaged_ttl = Duration::from_secs(10));
+    table.join();
+    table.answer_all();
+    table.pass(1_000);
+    table.step(Input::Traffic(table.now));
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.engaged_age_ms, Some(20_000), "ten of thirty seconds are left");
+    table.answer_all();
+    for _ in 0..6 {
+        table.pass(1_600);
+        table.answer_all();
+    }
+    table.pass(2_200);
+    let Some(Request::Beat { state, .. }) = table.request(is_beat) else { panic!("{:?}", table.asked) };
+    assert_eq!(state.engaged_age_ms, None);
 }
 
 #[test]
