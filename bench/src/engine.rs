@@ -9,9 +9,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use honeyflow_engine::{
     core::plan::{EntityPlan, Limits, Plan, SourcePlan, WorkflowPlan},
-    shell::{Config, Service, SourcePort},
+    shell::{Config, Service, SourcePort, TakeShards},
 };
 use honeyflow_event::{Event, Kind as EventKind, PRIORITY_DEFAULT};
+use honeyflow_hive::Hive;
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, time::BootClock};
 use honeyflow_source::{Intake, Source};
@@ -65,13 +66,16 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
     let source =
         Arc::new(FirstPoll { source: OutboxSource::new(watched.clone(), &[entity()]), begun_at: OnceLock::new() });
     let plan = Arc::new(plan(Arc::new(chain(steps)?)));
+    let member = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench") };
+    let hive = Hive::start(hive, member)?;
     let (service, handle) = Service::new(Config {
         steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(Nothing) as Arc<dyn Step>).collect()],
         concurrency: vec![CONCURRENCY; plan.kinds.len()],
         pool: Arc::new(honeyflow_evaluate::Pool::new(2)),
         plan,
-        sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive }],
-        hive: honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench") },
+        sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive: hive.clone() }],
+        shards: Some(TakeShards::default()),
+        traffic: hive.traffic(),
         clock: Arc::new(BootClock),
         seed: 1,
     });

@@ -59,7 +59,8 @@ async fn one(template: &Shop, options: &Options) -> Result<Run> {
     let seen = Arc::new(Seen::default());
     let noted = seen.clone();
     let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
-    let (node, service) = Node::open(&shop.config, &node::Options { wrap_sink: Some(Box::new(wrap)) }).await?;
+    let watching = node::Options { wrap_sink: Some(Box::new(wrap)), ..node::Options::default() };
+    let (node, service) = Node::open(&shop.config, &watching).await?;
     let mut running = shop::run(&node, &shop.config, service)?;
     let (rate, books) = (options.rate, options.books);
     let lasts = Duration::from_secs(options.seconds);

@@ -76,6 +76,12 @@ pub trait Store: Send + Sync {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>>;
 }
 
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        (**self).call(request)
+    }
+}
+
 /// A reply that does not belong to its request: a bug of the adapter.
 pub fn misplaced(reply: &Reply) -> Failure {
     Failure::fatal("misplaced-reply", format!("the store answered another question: {reply:?}"))

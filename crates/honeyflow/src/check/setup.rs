@@ -26,6 +26,7 @@ pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<P
         let Some(database) = &source.database else { continue };
         let path = format!("source.{}.url", source.source);
         if let Ok(mode) = database.journal_mode().await {
+            let mode = mode.unwrap_or_else(|| "wal".to_owned());
             if let Ok(durability) = database.durability().await {
                 lines.push(Line { what: "durability", found: format!("{}: {durability}", source.source) });
             }
@@ -41,7 +42,9 @@ pub async fn report(config: &Config, examined: &[Examined], problems: &mut Vec<P
                 ));
             }
         }
-        file_mode(&mut lines, &database.path, 0o002, "written by every user of this machine", &path, problems);
+        if let Some(file) = database.file() {
+            file_mode(&mut lines, file, 0o002, "written by every user of this machine", &path, problems);
+        }
     }
     file_mode(
         &mut lines,

@@ -82,8 +82,7 @@ async fn summarise(config: &Config, examined: &[Examined], problems: &mut Vec<Pr
             Ok(None) => "not installed yet: honeyflow source install".into(),
             Err(failure) => failure.message,
         };
-        let _ =
-            writeln!(text, "source {}: {}; {state}", source.source, escape::line(&database.path.display().to_string()));
+        let _ = writeln!(text, "source {}: {}; {state}", source.source, escape::line(&database.place()));
         for (entity, reads) in &source.reads {
             let tables = reads.tables.iter().map(|table| {
                 let columns = database.catalogue.table(table).into_iter().flat_map(|table| &table.columns);

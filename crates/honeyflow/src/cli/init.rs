@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let prefix = index_prefix(&arguments.sink)?;
     let url = source_url(&arguments.database)?;
     let name = source_name(&arguments.database);
-    let database = block_on(Database::at(&url, &name, Path::new("")))??;
+    let database = block_on(Database::at(&url, &name, 1, Path::new("")))??;
     let proposal = block_on(database.propose())??;
     if proposal.entities.is_empty() {
         let found =

@@ -6,6 +6,7 @@ pub mod ask;
 pub mod check;
 pub mod demo;
 pub mod explain;
+pub mod hive;
 pub mod init;
 pub mod output;
 pub mod parked;
@@ -25,6 +26,7 @@ use std::{
     io::{self, BufRead, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::OnceLock,
 };
 
 use clap::{Parser, Subcommand};
@@ -85,6 +87,9 @@ enum Command {
     /// Who does it
     #[command(subcommand)]
     Worker(worker::Verb),
+    /// The nodes: who is there, who is queen, who works on what
+    #[command(subcommand)]
+    Hive(hive::Verb),
     /// Events set aside with their error
     #[command(subcommand)]
     Parked(parked::Verb),
@@ -190,9 +195,12 @@ pub fn confirm(question: &str, context: &Context) -> Result<bool, Fault> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// For commands that ask a store or a sink and are done.
+/// For commands that ask a store or a sink and are done. One runtime for all that a command asks: what a store has
+/// started lives there.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Fault> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    static RUNTIME: OnceLock<std::io::Result<tokio::runtime::Runtime>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_all().build());
+    let runtime = runtime.as_ref();
     let runtime =
         runtime.map_err(|error| Failure::retry("no-runtime", format!("no runtime can be started: {error}")))?;
     Ok(runtime.block_on(work))
@@ -231,6 +239,7 @@ pub fn run() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments, &context),
         Command::Source(verb) => source::run(&verb, &context),
         Command::Workflow(verb) => workflow::run(&verb, &context),
+        Command::Hive(verb) => hive::run(&verb, &context),
         Command::Parked(verb) => parked::run(&verb, &context),
         Command::Search(arguments) => search::run(&arguments, &context),
         Command::Explain(arguments) => explain::run(&arguments, &context),
@@ -243,7 +252,7 @@ pub fn run() -> ExitCode {
 }
 
 /// Failures whose cure is to change the file.
-const WRONG_CONFIGURATION: &[&str] = &["does-not-fit", "bad-workflow", "bad-step"];
+const WRONG_CONFIGURATION: &[&str] = &["does-not-fit", "bad-workflow", "bad-step", "shard-count"];
 
 fn tell(fault: Fault, output: Output) -> ExitCode {
     let (error, reset) = if output.colours_err() { ("\x1b[1;31merror", "\x1b[0m") } else { ("error", "") };

@@ -1,7 +1,7 @@
 //! `honeyflow start`: runs a node until it is told to stop. The first SIGTERM or Ctrl-C drains it, a second one ends it
 //! at once. A changed configuration is taken over without a restart; one with errors is reported and ignored.
 
-use std::os::unix::process::CommandExt;
+use std::{net::SocketAddr, os::unix::process::CommandExt};
 
 use honeyflow_engine::shell::{STUCK, Service};
 use honeyflow_runtime::Failure;
@@ -29,7 +29,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     let (mut stop, mut hang_up) = (Stop::new()?, listen(SignalKind::hangup())?);
     let mut last_good: Option<Config> = None;
     loop {
-        let (node, service) = match open(&config, arguments.yes, context).await {
+        let (node, service) = match open(&config, address, arguments.yes, context).await {
             Ok(opened) => opened,
             Err(fault) => match last_good.take() {
                 None => return Err(fault),
@@ -47,7 +47,10 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
         let mut running = node.run(&config, service, own)?;
         tracing::info!(node = %node.name, "started: http://{address}/ (any user of this machine can reach it)");
         let next = tokio::select! {
-            ended = &mut running => return ended_by_itself(ended),
+            ended = &mut running => {
+                node.leave().await;
+                return ended_by_itself(ended);
+            }
             () = stop.asked() => None,
             next = reload::changed(&config, context, &mut hang_up) => Some(next),
         };
@@ -69,9 +72,10 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     }
 }
 
-async fn open(config: &Config, yes: bool, context: &Context) -> Result<(Node, Service), Fault> {
+async fn open(config: &Config, address: SocketAddr, yes: bool, context: &Context) -> Result<(Node, Service), Fault> {
     install_if_needed(config, yes, context).await?;
-    Ok(Node::open(config, &node::Options::default()).await?)
+    let options = node::Options { address: Some(address), ..node::Options::default() };
+    Ok(Node::open(config, &options).await?)
 }
 
 fn ended_by_itself(ended: Result<Result<(), Failure>, tokio::task::JoinError>) -> Result<Done, Fault> {
@@ -107,12 +111,15 @@ async fn install_if_needed(config: &Config, yes: bool, context: &Context) -> Res
             continue;
         }
         let tables: Vec<String> = open.capture().into_iter().map(|table| table.table).collect();
-        let what = format!(
-            "source {}: tables honeyflow_* and triggers on {} will be made in {}, and its journal set to WAL",
-            open.name,
-            tables.join(", "),
-            open.database.path.display()
-        );
+        let what = match open.database.captures() {
+            true => format!(
+                "source {}: tables honeyflow_* and triggers on {} will be made in {}, and its journal set to WAL",
+                open.name,
+                tables.join(", "),
+                open.database.place()
+            ),
+            false => format!("source {}: tables honeyflow_* will be made in {}", open.name, open.database.place()),
+        };
         if !yes && !confirm(&what, context)? {
             return Err(Fault::usage(what, "say --yes, or look first: honeyflow source install --print"));
         }

@@ -26,6 +26,10 @@ pub enum Shape {
     /// One of these words.
     Word(&'static [&'static str]),
     Texts,
+    /// `true` or `false`.
+    Boolean,
+    /// By source: which of its shards.
+    Pins,
     /// Names and types of an index's fields.
     Fields,
     /// A list of tables with these keys.
@@ -84,12 +88,79 @@ pub const NODE: &[Key] = &[
         "127.0.0.1:7171",
         "Address of the dashboard and the API. Only loopback addresses, until access tokens and TLS exist.",
     ),
-    optional("name", Shape::Text, "the machine's name", "What the node is called in lists."),
+    optional(
+        "name",
+        Shape::Text,
+        "the machine's name",
+        "What the node is called in lists. A node that comes back under its name gets its shards back; two nodes may share one.",
+    ),
+    default(
+        "roles",
+        Shape::Texts,
+        "[\"source\", \"queen\"]",
+        "What it does for the others: `source`: takes shards and works on their events; `queen`: may be the one that counts. \
+         With neither it only serves its address.",
+    ),
+    default("weight", Shape::Count(0, 10_000), "100", "Its part of the shards against that of others; 0 = none."),
+    optional("zone", Shape::Text, "not told", "Where it stands: shown in lists."),
+    optional(
+        "pin",
+        Shape::Pins,
+        "none",
+        "Takes these shards first, and no others: `pin = { shop = \"0-15\" }`. Others take them while no node that is \
+         pinned to them lives.",
+    ),
+    default(
+        "static-only",
+        Shape::Boolean,
+        "false",
+        "Shards without a node that is pinned to them wait, and it says so.",
+    ),
     default(
         "drain",
         Shape::Duration,
         "5s",
         "How long runs may finish when the node is told to stop. What is left stays in the outbox.",
+    ),
+];
+
+/// Databases that a hive can live in.
+pub const HIVE_SCHEMES: &[&str] = crate::registry::HIVE_SCHEMES;
+
+pub const HIVE: &[Key] = &[
+    optional(
+        "url",
+        Shape::Url,
+        "the first source's database",
+        "Where nodes meet: who lives, who is queen, how many are engaged, the limits. What protects a source's events always \
+         stands in that source's own database.",
+    ),
+    default("name", Shape::Text, "honeyflow", "Several hives may share a database and never see each other."),
+    default(
+        "profile",
+        Shape::Word(&["normal", "fast"]),
+        "normal",
+        "`normal`: beats every 2s and lives for 6s; `fast`: 500ms and 1500ms, for quicker take-over and four times the beats.",
+    ),
+    optional("heartbeat", Shape::Duration, "by `profile`", "How often the node says that it lives."),
+    optional(
+        "time-to-live",
+        Shape::Duration,
+        "by `profile`",
+        "How long after its last heartbeat others take over. At least three heartbeats.",
+    ),
+    default(
+        "engaged-ttl",
+        Shape::Duration,
+        "30s",
+        "How long a node counts as engaged after its last traffic. At most 30s.",
+    ),
+    default("count-every", Shape::Duration, "5s", "How often the queen publishes how many nodes there are."),
+    default(
+        "expected-nodes",
+        Shape::Count(1, 100_000),
+        "16",
+        "By how many nodes limits are divided as long as the store has told none.",
     ),
 ];
 
@@ -134,7 +205,13 @@ pub const SOURCE: &[Key] = &[
     required(
         "url",
         Shape::Url,
-        "The database: `sqlite:path`; or where its address is kept: `env:NAME`, `file:path`. A password is never written here.",
+        "The database: `sqlite:path`, `postgres://user@host/database`; or where its address is kept: `env:NAME`, `file:path`. A password is never written here.",
+    ),
+    optional(
+        "shards",
+        Shape::Count(1, 32_768),
+        "64; 1 on SQLite",
+        "In how many parts nodes share its events. A power of two, fixed when the tables are made.",
     ),
     default("payload-max", Shape::Bytes, "1MiB", "A row with a larger payload is parked inside the database, unread."),
 ];
@@ -216,6 +293,7 @@ pub const SECTIONS: &[Section] = &[
         doc: "Bounds of what is worked on at once. Every queue has one.",
         keys: ENGINE,
     },
+    Section { name: "hive", named: false, doc: "How several nodes share the work.", keys: HIVE },
     Section { name: "source", named: true, doc: "Where events come from: the outbox in a SQL database.", keys: SOURCE },
     Section {
         name: "entity",

@@ -5,6 +5,7 @@
 
 mod cross;
 mod fields;
+mod hive;
 pub mod keys;
 pub mod problems;
 mod read;
@@ -27,6 +28,7 @@ use honeyflow_workflow::{Catalogue, Definition, Problem};
 
 pub use cross::warning;
 pub use fields::{Field, FieldType};
+pub use hive::{HiveConfig, RoleConfig};
 pub use problems::Report;
 pub use read::name_of;
 pub use secret::Url;
@@ -39,6 +41,7 @@ pub struct Config {
     pub file: PathBuf,
     pub node: NodeConfig,
     pub engine: EngineConfig,
+    pub hive: HiveConfig,
     pub sources: Vec<SourceConfig>,
     pub entities: Vec<EntityConfig>,
     pub sinks: Vec<SinkConfig>,
@@ -52,6 +55,7 @@ pub struct NodeConfig {
     pub listen: SocketAddr,
     pub name: Option<String>,
     pub drain: Duration,
+    pub role: RoleConfig,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +75,10 @@ pub struct EngineConfig {
 pub struct SourceConfig {
     pub name: Name,
     pub url: Url,
+    /// How many an installation makes; it keeps its own.
+    pub shards: u16,
+    /// Written in the file: then it must be what is installed.
+    pub shards_written: bool,
     pub payload_bytes_max: u64,
 }
 

@@ -7,12 +7,13 @@ use honeyflow_workflow::{Catalogue, Definition, Problem, Severity, problem::near
 
 use super::{
     Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig, Url,
-    cross, fields, keys,
+    cross, fields, hive, keys,
     keys::SECTIONS,
     tree::Node,
     units::Rate,
     values::{Values, wrong_type},
 };
+use crate::registry::{SHARDS_DEFAULT, SOURCE_SCHEMES};
 
 pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -20,6 +21,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
     check_sections(tree, &mut problems);
     let node = read_node(tree, folder, &mut problems);
     let engine = read_engine(tree, &mut problems);
+    let hive = hive::read(tree, folder, &mut problems);
     let sources =
         named(tree, "source", &mut problems, |name, node, problems| read_source(name, node, folder, problems));
     let entities = named(tree, "entity", &mut problems, read_entity);
@@ -28,12 +30,16 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
     named(tree, "limit", &mut problems, read_limit);
     let workflows =
         named(tree, "workflow", &mut problems, |name, node, problems| read_workflow(name, node, kinds, problems));
+    if let Some(node) = &node {
+        hive::check_pins(&node.role, &sources, &mut problems);
+    }
     cross::check(tree, &entities, &sinks, &workflows, &mut problems);
     let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
-    let config = node.zip(engine).filter(|_| !failed).map(|(node, engine)| Config {
+    let config = node.zip(engine).zip(hive).filter(|_| !failed).map(|((node, engine), hive)| Config {
         file: file.to_owned(),
         node,
         engine,
+        hive,
         sources,
         entities,
         sinks,
@@ -145,6 +151,7 @@ fn read_node(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<
         listen: values.address("listen")?,
         name: values.text("name"),
         drain: values.duration("drain")?,
+        role: hive::read_role(&values, problems)?,
     })
 }
 
@@ -171,11 +178,33 @@ fn number<T: TryFrom<u64>>(count: u64) -> T {
 fn read_source(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<SourceConfig> {
     let values = Values::read(Some(node), keys::SOURCE, &format!("source.{name}"), problems);
     let url = Url::read(&values.text("url")?, folder);
-    check_scheme(&url, "source", &["sqlite"], &values.at("url"), problems);
-    Some(SourceConfig { name: name.into(), url, payload_bytes_max: values.count("payload-max")? })
+    check_scheme(&url, "source", SOURCE_SCHEMES, &values.at("url"), problems);
+    let shards = read_shards(&url, &values, problems);
+    let shards_written = values.count("shards").is_some();
+    Some(SourceConfig {
+        name: name.into(),
+        url,
+        shards,
+        shards_written,
+        payload_bytes_max: values.count("payload-max")?,
+    })
 }
 
-fn check_scheme(url: &Url, noun: &str, known: &[&'static str], path: &str, problems: &mut Vec<Problem>) {
+/// One writer at a time makes several shards pointless on SQLite.
+fn read_shards(url: &Url, values: &Values<'_>, problems: &mut Vec<Problem>) -> u16 {
+    let sqlite = url.resolve().is_ok_and(|url| url.reveal().starts_with("sqlite:"));
+    let Some(shards) = values.count("shards") else { return if sqlite { 1 } else { SHARDS_DEFAULT } };
+    if sqlite && shards != 1 {
+        let message = format!("a SQLite database has one writer at a time: {shards} shards would gain nothing");
+        problems.push(Problem::error(values.at("shards"), "bad-value", message).help("leave it out, or write 1"));
+    } else if !shards.is_power_of_two() {
+        let message = format!("{shards} is not a power of two");
+        problems.push(Problem::error(values.at("shards"), "bad-value", message).help("for example 16, 64 or 256"));
+    }
+    number(shards)
+}
+
+pub fn check_scheme(url: &Url, noun: &str, known: &[&'static str], path: &str, problems: &mut Vec<Problem>) {
     let Url::Written(text) = url else { return };
     let scheme = text.split(':').next().unwrap_or_default();
     if known.contains(&scheme) {

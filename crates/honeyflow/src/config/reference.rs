@@ -49,7 +49,7 @@ fn table(page: &mut String, keys: &[Key]) {
         let default = match key.presence {
             Presence::Required => "required".to_owned(),
             Presence::Default(written) => match key.shape {
-                Shape::Count(..) | Shape::Texts | Shape::Fields => format!("`{written}`"),
+                Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Boolean => format!("`{written}`"),
                 _ => format!("`\"{written}\"`"),
             },
             Presence::Optional(otherwise) => otherwise.to_owned(),
@@ -71,6 +71,8 @@ fn shape(shape: Shape) -> String {
         Shape::Count(from, to) => format!("{from} … {to}"),
         Shape::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         Shape::Texts => "list of texts".into(),
+        Shape::Boolean => "true or false".into(),
+        Shape::Pins => "table".into(),
         Shape::Fields => "table".into(),
         Shape::Tables(_) => "list of tables".into(),
     }

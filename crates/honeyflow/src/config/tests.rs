@@ -137,13 +137,13 @@ fn an_unknown_section_gets_the_nearest_right_word() {
     honeyflow.toml:1:2: error[unknown-section]: there is no section [cluster]
        1 │ [cluster]
          │  ^^^^^^^
-         = help: the sections are [node], [engine], [source], [entity], [sink], [workflow], [limit]
+         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [workflow], [limit]
     "#);
     insta::assert_snapshot!(said("listen = \"127.0.0.1:80\"\n"), @r#"
     honeyflow.toml:1:1: error[unknown-section]: `listen` stands outside of any section
        1 │ listen = "127.0.0.1:80"
          │ ^^^^^^
-         = help: the sections are [node], [engine], [source], [entity], [sink], [workflow], [limit]
+         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [workflow], [limit]
     "#);
 }
 
@@ -475,4 +475,128 @@ fn the_reference_is_up_to_date() {
         written == reference::markdown(&registry::kinds()),
         "write it anew: cargo run -- check --reference > docs/reference/configuration.md"
     );
+}
+
+fn with_hive(text: &str) -> String {
+    said(&format!("[hive]\n{text}\n{GOOD}"))
+}
+
+fn with_node(text: &str) -> String {
+    said(&format!("[node]\n{text}\n{GOOD}"))
+}
+
+#[test]
+fn hv_7_the_hive_has_defaults_and_a_fast_profile() {
+    let hive = |text: &str| loaded(&format!("{text}{GOOD}")).config.expect("no problems").hive;
+    let millis = |hive: &HiveConfig| (hive.heartbeat.as_millis(), hive.time_to_live.as_millis());
+    let normal = hive("");
+    assert_eq!(millis(&normal), (2000, 6000));
+    assert_eq!((normal.name.as_str(), normal.expected_nodes, normal.url), ("honeyflow", 16, None));
+    assert_eq!(millis(&hive("[hive]\nprofile = \"fast\"\n")), (500, 1500));
+    assert_eq!(millis(&hive("[hive]\nprofile = \"fast\"\ntime-to-live = \"3s\"\n")), (500, 3000));
+}
+
+#[test]
+fn hv_7_wrong_relations_are_shown_where_they_are_written() {
+    insta::assert_snapshot!(with_hive("time-to-live = \"5s\""), @r#"
+    honeyflow.toml:2:16: error[wrong-relation]: `time-to-live` is 5s with a `heartbeat` of 2s: one lost beat would be death
+       2 │ time-to-live = "5s"
+         │                ^^^^
+         = help: `time-to-live` is at least three heartbeats
+    "#);
+    insta::assert_snapshot!(with_hive("heartbeat = \"10ms\""), @r#"
+    honeyflow.toml:2:13: error[wrong-relation]: a heartbeat every 10ms would keep the store busy with nothing else
+       2 │ heartbeat = "10ms"
+         │             ^^^^^^
+         = help: at least 50ms
+    "#);
+    insta::assert_snapshot!(with_hive("heartbeat = \"10s\""), @r#"
+    honeyflow.toml:2:13: error[wrong-relation]: `time-to-live` is 6s with a `heartbeat` of 10s: one lost beat would be death
+       2 │ heartbeat = "10s"
+         │             ^^^^^
+         = help: `time-to-live` is at least three heartbeats
+
+    honeyflow.toml:2:13: error[wrong-relation]: `count-every` is 5s with a `heartbeat` of 10s
+       2 │ heartbeat = "10s"
+         │             ^^^^^
+         = help: nodes are counted once per heartbeat at most
+    "#);
+    insta::assert_snapshot!(with_hive("engaged-ttl = \"1m\"\ntime-to-live = \"2h\""), @r#"
+    honeyflow.toml:2:15: error[wrong-relation]: `engaged-ttl` is 60s with a `heartbeat` of 2s
+       2 │ engaged-ttl = "1m"
+         │               ^^^^
+         = help: traffic is told with a heartbeat and counts for 30s at most: something between the two
+
+    honeyflow.toml:3:16: error[wrong-relation]: with a `time-to-live` of 7200s nobody would take over within the hour
+       3 │ time-to-live = "2h"
+         │                ^^^^
+         = help: at most 1h
+    "#);
+    insta::assert_snapshot!(with_hive("profile = \"quick\"\nexpected-nodes = 0"), @r#"
+    honeyflow.toml:2:11: error[bad-value]: `profile` cannot be `quick`
+       2 │ profile = "quick"
+         │           ^^^^^^^
+         = help: one of `normal`, `fast`
+
+    honeyflow.toml:3:18: error[out-of-range]: `expected-nodes` is from 1 to 100000, not 0
+       3 │ expected-nodes = 0
+         │                  ^
+    "#);
+}
+
+#[test]
+fn hv_7_a_hive_lives_in_a_database_that_this_build_knows() {
+    let told = with_hive("url = \"etcd://somewhere\"");
+    assert!(
+        told.contains("error[unknown-url]: this build has no hive for `etcd:`") && told.contains("`sqlite:`"),
+        "{told}"
+    );
+    let told = with_hive("url = \"postgres://bee:secret@db/shop\"");
+    assert!(told.contains("error[secret-inline]") && !told.contains("bee:secret"), "{told}");
+}
+
+#[test]
+fn ob_67_pins_name_sources_and_shards_that_there_are() {
+    insta::assert_snapshot!(with_node("pin = { shop = \"0-15\", stop = \"0\" }"), @r#"
+    honeyflow.toml:2:16: error[out-of-range]: there is no shard 15: the source `shop` has 1, from 0
+       2 │ pin = { shop = "0-15", stop = "0" }
+         │                ^^^^^^
+
+    honeyflow.toml:2:31: error[unknown-source]: there is no [source.stop]
+       2 │ pin = { shop = "0-15", stop = "0" }
+         │                               ^^^
+         = help: did you mean `shop`?
+    "#);
+    insta::assert_snapshot!(with_node("pin = { shop = \"9-3\" }"), @r#"
+    honeyflow.toml:2:16: error[bad-value]: the range 9-3 runs backwards
+       2 │ pin = { shop = "9-3" }
+         │                ^^^^^
+         = help: for example "0-15,20"
+    "#);
+    assert!(with_node("pin = \"0\"").contains("must be a table"));
+    assert_eq!(with_node("pin = { shop = \"0\" }\nstatic-only = true\nweight = 0"), "");
+}
+
+#[test]
+fn ob_69_roles_are_words() {
+    insta::assert_snapshot!(with_node("roles = [\"sources\", \"queen\"]"), @r#"
+    honeyflow.toml:2:10: error[bad-value]: there is no role `sources`
+       2 │ roles = ["sources", "queen"]
+         │          ^^^^^^^^^
+         = help: did you mean `source`?
+    "#);
+    let none = loaded(&format!("[node]\nroles = []\n{GOOD}")).config.expect("no problems").node.role;
+    assert!(!none.source && !none.queen);
+}
+
+#[test]
+fn ob_73_shards_are_a_power_of_two_and_one_on_sqlite() {
+    let told = broken("url = \"sqlite:shop.db\"", "url = \"sqlite:shop.db\"\nshards = 4");
+    assert!(told.contains("error[bad-value]: a SQLite database has one writer at a time"), "{told}");
+    #[cfg(feature = "postgres")]
+    {
+        let told = broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 60");
+        assert!(told.contains("error[bad-value]: 60 is not a power of two"), "{told}");
+        assert_eq!(broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 128"), "");
+    }
 }

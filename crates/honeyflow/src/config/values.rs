@@ -31,6 +31,7 @@ enum Value {
     Duration(Duration),
     Rate(Rate),
     Address(SocketAddr),
+    Boolean(bool),
     /// Read further by whoever asks: [`Values::node`].
     Nested,
 }
@@ -123,6 +124,13 @@ impl<'a> Values<'a> {
         }
     }
 
+    pub fn boolean(&self, key: &str) -> Option<bool> {
+        match self.read.get(key) {
+            Some(Value::Boolean(boolean)) => Some(*boolean),
+            _ => None,
+        }
+    }
+
     pub fn address(&self, key: &str) -> Option<SocketAddr> {
         match self.read.get(key) {
             Some(Value::Address(address)) => Some(*address),
@@ -135,7 +143,7 @@ impl<'a> Values<'a> {
 /// If a default of ours cannot be read: a test reads them all.
 fn default_value(key: &'static Key, written: &str) -> Value {
     let text = match key.shape {
-        Shape::Count(..) | Shape::Texts | Shape::Fields => format!("default = {written}"),
+        Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Boolean => format!("default = {written}"),
         _ => format!("default = {written:?}"),
     };
     let tree = tree::parse(&text).unwrap_or_else(|broken| panic!("default of {}: {broken:?}", key.name));
@@ -188,11 +196,18 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
             Err(Problem::error(path, "bad-value", format!("`{}` cannot be `{word}`", key.name)).help(help))
         }
         Shape::Texts => read_texts(node, path).map(Value::Texts),
+        Shape::Boolean => match node.value {
+            Tree::Boolean(boolean) => Ok(Value::Boolean(boolean)),
+            _ => Err(wrong_type(path, "true or false", node)),
+        },
+        Shape::Pins if node.table().is_none() => {
+            Err(wrong_type(path, "a table", node).help("for example pin = { shop = \"0-15\" }"))
+        }
         Shape::Fields if node.table().is_none() => Err(wrong_type(path, "a table of field types", node)),
         Shape::Tables(_) if node.list().is_none() => {
             Err(wrong_type(path, "a list of tables", node).help(format!("write [[{path}]] with double brackets")))
         }
-        Shape::Fields | Shape::Tables(_) => Ok(Value::Nested),
+        Shape::Fields | Shape::Pins | Shape::Tables(_) => Ok(Value::Nested),
     }
 }
 

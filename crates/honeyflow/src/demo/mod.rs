@@ -84,7 +84,7 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let seen = Arc::new(Seen::default());
     let noted = seen.clone();
     let wrap = move |sink: Arc<dyn Sink>| -> Arc<dyn Sink> { Arc::new(TimedSink::new(sink, noted.clone())) };
-    let node_options = node::Options { wrap_sink: Some(Box::new(wrap)) };
+    let node_options = node::Options { wrap_sink: Some(Box::new(wrap)), ..node::Options::default() };
     let (node, service) = Node::open(&config, &node_options).await?;
     let listener =
         node::surface::bind(config.node.listen).or_else(|_| node::surface::bind(([127, 0, 0, 1], 0).into()))?;

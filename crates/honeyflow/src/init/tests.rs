@@ -24,7 +24,7 @@ fn try_schema(schema: &str, warnings: &[&str]) -> Tried {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let url = Url::read("sqlite:shop.db", folder.path());
-        let database = Database::at(&url, "shop", folder.path()).await.unwrap();
+        let database = Database::at(&url, "shop", 1, folder.path()).await.unwrap();
         let proposal = database.propose().await.unwrap();
         let frame =
             Frame { command: "honeyflow init sqlite:shop.db", source: "shop", url: "sqlite:shop.db", index_prefix: "" };

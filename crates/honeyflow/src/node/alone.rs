@@ -24,8 +24,9 @@ impl Worker {
         if data::is_in_use(&config.node.data) {
             return Ok(Worker(None));
         }
-        let (node, service) = Node::open(config, &Options::default()).await?;
         let listener = surface::bind(([127, 0, 0, 1], 0).into())?;
+        let options = Options { address: listener.local_addr().ok(), ..Options::default() };
+        let (node, service) = Node::open(config, &options).await?;
         let running = node.run(config, service, listener)?;
         Ok(Worker(Some((node, running))))
     }

@@ -2,8 +2,10 @@
 //! planned. Commands that need only a part of it (`check`, `search`, `verify`) open that part alone.
 
 pub mod alone;
+mod company;
 pub mod data;
 pub mod generation;
+pub mod hive;
 pub mod hold;
 pub mod plan;
 pub mod rebuild;
@@ -15,14 +17,19 @@ pub mod surface;
 pub mod verify;
 pub mod versions;
 pub mod watch;
+pub mod wish;
 
-use std::{net::TcpListener, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
-use honeyflow_engine::shell::{self, SourcePort};
+use honeyflow_engine::shell::{self, SourcePort, TakeShards};
 use honeyflow_evaluate::Pool;
 use honeyflow_event::Name;
-use honeyflow_hive::NodeId;
-use honeyflow_hive_sqlite::SqliteHive;
+use honeyflow_hive::{Hive, NodeId};
 use honeyflow_runtime::{
     Failure,
     supervise::{self, Child},
@@ -38,6 +45,7 @@ use honeyflow_sink_tantivy::TantivySink;
 
 use crate::{config::Config, registry};
 use generation::Builder;
+use hive::Hives;
 use source::OpenSource;
 
 /// Of the engine; steps that evaluate have some of their own.
@@ -53,6 +61,9 @@ pub struct Node {
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
     pub graphs: Vec<Arc<Graph>>,
     pub engine: shell::Handle,
+    /// Where the queen counts, and limits are.
+    pub hive: Hive,
+    hives: Arc<Hives>,
     builder: Arc<Builder>,
     data: data::DataFolder,
 }
@@ -63,6 +74,8 @@ pub type WrapSink = Box<dyn Fn(Arc<dyn Sink>) -> Arc<dyn Sink> + Send + Sync>;
 pub struct Options {
     /// Put between the engine and every sink, to watch what arrives.
     pub wrap_sink: Option<WrapSink>,
+    /// Where it will listen: others are told.
+    pub address: Option<SocketAddr>,
 }
 
 impl Node {
@@ -70,6 +83,7 @@ impl Node {
     pub async fn open(config: &Config, options: &Options) -> Result<(Node, shell::Service), Failure> {
         let incarnation = NodeId(uuid::Uuid::new_v4());
         let data = data::DataFolder::lock(&config.node.data, incarnation)?;
+        company::refuse_misfits(config).await?;
         let mut sources = Vec::new();
         for source in &config.sources {
             sources.push(OpenSource::open(config, source).await?);
@@ -85,44 +99,36 @@ impl Node {
         let graphs = plan::graphs_numbered(config, |name| versions::number(&numbered, name).unwrap_or(1))?;
         let older = versions::older(&numbered, &graphs, &registry::kinds(), build);
         steps.extend(older.steps);
-        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions));
+        let shards = source::shards(config, &sources).await?;
+        let plan = Arc::new(plan::plan(config, &graphs, &older.graphs, older.versions, &shards));
         let name = config.node.name.clone().unwrap_or_else(host_name);
+        // Last: from here on others count on this node.
+        let identity = hive::Identity { name: &name, incarnation, address: options.address.map(|at| at.to_string()) };
+        let hives = Arc::new(Hives::join(config, &identity).await?);
         let mut ports = Vec::new();
-        for source in &sources {
-            let hive = honeyflow_hive_sqlite::Options {
-                alone: true,
-                ..honeyflow_hive_sqlite::Options::new(&source.database.path)
-            };
-            let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+        for (source, shards) in sources.iter().zip(&shards) {
+            let store: Arc<dyn Store> = source.database.store.clone();
             ports.push(SourcePort {
-                source: Arc::new(OutboxSource::new(store.clone(), &source.entities())),
+                source: Arc::new(OutboxSource::new(store.clone(), &source.entities()).sharded(*shards)),
                 store,
-                hive: Arc::new(SqliteHive::open(&hive)?),
+                hive: hives.of(&source.name).clone(),
             });
         }
-        // Leases live with the rows they protect; who counts for all nodes is the business of the hive's own database.
-        let mut hive = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named(name.as_str()) };
-        hive.on_stuck = Some(Arc::new(|| {
-            eprintln!(
-                "honeyflow: nothing has moved in this process for half a minute; it ends, so that another can work"
-            );
-            std::process::exit(1);
-        }));
-        hive.meta.insert("pid".to_owned(), std::process::id().into());
-        hive.meta.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
         let (service, engine) = shell::Service::new(shell::Config {
             concurrency: plan.kinds.iter().map(|kind| steps::concurrency(kind)).collect(),
             pool,
             plan,
             sources: ports,
             steps,
-            hive,
+            shards: config.node.role.source.then_some(TakeShards { pinned_only: config.node.role.static_only }),
+            traffic: hives.own().traffic(),
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
         let sources = Arc::new(sources);
         let builder = Arc::new(Builder { sources: sources.clone(), indexes, engine: engine.clone() });
-        Ok((Node { name, incarnation, sources, sinks, graphs, engine, builder, data }, service))
+        let hive = hives.own().clone();
+        Ok((Node { name, incarnation, sources, sinks, graphs, engine, hive, hives, builder, data }, service))
     }
 
     /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes
@@ -140,6 +146,11 @@ impl Node {
                 surface::serve(listener, view).await
             }
         });
+        let hives = self.hives.clone();
+        let hive = Child::new("hive", move || {
+            let hives = hives.clone();
+            async move { Err(hives.ended().await) }
+        });
         let service = Arc::new(service);
         let engine = Child::new("engine", move || {
             let service = service.clone();
@@ -150,6 +161,7 @@ impl Node {
             graphs: self.graphs.clone(),
             sinks: self.sinks.clone(),
             engine: self.engine.clone(),
+            hives: self.hives.clone(),
         });
         let watch = Child::new("watch", move || {
             let watch = watch.clone();
@@ -160,19 +172,31 @@ impl Node {
             let builder = builder.clone();
             async move { builder.run().await }
         });
-        let children = vec![surface, engine, watch, builder];
+        let children = vec![surface, hive, engine, watch, builder];
         Ok(tokio::spawn(async move { supervise::run(children, supervise::Config::default(), &BootClock).await }))
     }
 
-    /// Stops taking work and waits for what is held; at most `grace`.
+    /// Stops taking work, hands over what others can have, and waits for what is held; at most `grace`.
     pub async fn drain(&self, running: &mut Running, grace: Duration) {
         self.engine.drain().await;
+        self.hives.drain().await;
         if tokio::time::timeout(grace, running).await.is_err() {
             tracing::warn!(
                 ?grace,
                 "not everything ended in time; it stays in the outbox and is done after the next start"
             );
         }
+        self.hives.leave().await;
+    }
+
+    /// Others need not wait until this node is missed.
+    pub async fn leave(&self) {
+        self.hives.leave().await;
+    }
+
+    /// By database: what this node has joined.
+    pub fn hives(&self) -> &[hive::Joined] {
+        self.hives.all()
     }
 }
 
@@ -223,7 +247,7 @@ pub fn cannot_be_rebuilt(sink: &str) -> Failure {
     )
 }
 
-fn host_name() -> String {
+pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "node".to_owned(), |name| name.trim().to_owned())
 }

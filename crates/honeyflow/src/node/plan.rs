@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use honeyflow_engine::core::plan::{EntityPlan, Limits, Plan, SourcePlan, Version, WorkflowPlan};
 use honeyflow_event::Name;
+use honeyflow_hive::member::traits::shard_lease;
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Graph, Problem, Role, compile};
 
@@ -33,8 +34,14 @@ pub fn unsound(problems: &[Problem]) -> Failure {
     Failure::fatal("bad-workflow", text.join("; "))
 }
 
-/// `versions`: by source, what numbers mean in its store.
-pub fn plan(config: &Config, current: &[Arc<Graph>], older: &[Arc<Graph>], versions: Vec<Vec<Version>>) -> Plan {
+/// By source: what numbers of versions mean in its store, and how many shards it has.
+pub fn plan(
+    config: &Config,
+    current: &[Arc<Graph>],
+    older: &[Arc<Graph>],
+    versions: Vec<Vec<Version>>,
+    shards: &[u16],
+) -> Plan {
     let mut kinds: Vec<Name> = vec!["expression".into()];
     let mut targets: Vec<Name> = Vec::new();
     let number = |names: &mut Vec<Name>, name: &str| -> u16 {
@@ -61,22 +68,24 @@ pub fn plan(config: &Config, current: &[Arc<Graph>], older: &[Arc<Graph>], versi
             })
         })
         .collect();
-    let sources = config
-        .sources
-        .iter()
-        .zip(versions)
-        .enumerate()
-        .map(|(port, (source, versions))| SourcePlan {
+    let mut sources = Vec::new();
+    for (port, ((source, versions), count)) in config.sources.iter().zip(versions).zip(shards).enumerate() {
+        let first = SourcePlan {
             name: source.name.clone(),
             port,
-            lease: format!("shard/{}/0", source.name).into(),
+            lease: "".into(),
             shard: 0,
             payload_bytes_max: source.payload_bytes_max,
             entities: entities(config, &source.name, current, older),
             leads: leads(config, &source.name),
             versions,
-        })
-        .collect();
+        };
+        sources.extend((0..*count).map(|shard| SourcePlan {
+            lease: shard_lease(&source.name, u32::from(shard)),
+            shard,
+            ..first.clone()
+        }));
+    }
     let limits = Limits {
         runs_max: config.engine.max_runs,
         rows_max: config.engine.rows_max,

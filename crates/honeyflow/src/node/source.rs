@@ -9,7 +9,7 @@ use honeyflow_store::{CaptureTable, Statement};
 
 use crate::{
     config::{Config, SourceConfig},
-    registry::{self, Bound, Database},
+    registry::{self, Bound, Database, Installed},
 };
 
 pub struct OpenSource {
@@ -51,12 +51,37 @@ impl OpenSource {
 
     /// The identity of the installation.
     pub async fn install_id(&self) -> Result<String, Failure> {
+        self.installed().await.map(|installed| installed.install_id.to_string())
+    }
+
+    async fn installed(&self) -> Result<Installed, Failure> {
         match self.database.installed().await? {
-            Some(installed) => Ok(installed.install_id.to_string()),
+            Some(installed) => Ok(installed),
             None => Err(Failure::fatal(
                 "not-installed",
                 format!("source {} is not installed: run `honeyflow source install`, or start with --yes", self.name),
             )),
         }
     }
+}
+
+/// By source: how many there are, as the installation has made them.
+///
+/// # Errors
+/// If the configuration says otherwise: rows would be read twice or never.
+pub async fn shards(config: &Config, sources: &[OpenSource]) -> Result<Vec<u16>, Failure> {
+    let mut counts = Vec::new();
+    for (source, configured) in sources.iter().zip(&config.sources) {
+        let Installed { shards, .. } = source.installed().await?;
+        if configured.shards_written && configured.shards != shards {
+            let (name, wanted) = (&source.name, configured.shards);
+            let message = format!(
+                "source.{name}.shards: the source was installed with {shards} shards, the configuration says {wanted}; \
+                 write shards = {shards}, or leave it out"
+            );
+            return Err(Failure::fatal("shard-count", message));
+        }
+        counts.push(shards);
+    }
+    Ok(counts)
 }

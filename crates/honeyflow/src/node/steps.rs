@@ -71,7 +71,7 @@ fn build_one(
                 Some(query) => Arc::new(Statement { place, text: query.to_owned(), ..(**own).clone() }),
                 None => own.clone(),
             };
-            let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+            let store: Arc<dyn Store> = source.database.store.clone();
             Arc::new(LoadStep::new(store, statement))
         }
         "search.index" => {

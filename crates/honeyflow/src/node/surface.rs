@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use honeyflow_api::{Limits, SinkView};
+use honeyflow_api::{HiveView, Limits, SinkView};
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_store::Store;
@@ -27,7 +27,7 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
     let engine = node.engine.clone();
     let asked = node.engine.clone();
     let sources = node.sources.iter().map(|source| {
-        let store: Arc<dyn Store> = Arc::new(source.database.store.clone());
+        let store: Arc<dyn Store> = source.database.store.clone();
         (source.name.clone(), store)
     });
     let sinks = node.sinks.iter().map(|(name, sink)| {
@@ -61,6 +61,15 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
             Box::pin(async move { asked.runs(key, limit).await })
         }),
         entities,
+        hives: node
+            .hives()
+            .iter()
+            .map(|joined| HiveView {
+                place: joined.place.shown().to_owned(),
+                sources: joined.sources.clone(),
+                hive: joined.hive.clone(),
+            })
+            .collect(),
         limits: Limits {
             payload_bytes_max: usize::try_from(payload_bytes_max).unwrap_or(1 << 20),
             ..Limits::default()

@@ -7,14 +7,13 @@ use std::{
 };
 
 use honeyflow_engine::shell;
-use honeyflow_event::Name;
+use honeyflow_event::{Name, shard};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::Sink;
-use honeyflow_store::{Admin, AdminReply};
-use honeyflow_store_sqlite::capture;
+use honeyflow_store::{Admin, AdminReply, admin::Task};
 use honeyflow_workflow::Graph;
 
-use super::{reindex::ask, source::OpenSource, verify, verify::Verification, versions};
+use super::{hive::Hives, reindex::ask, source::OpenSource, verify, verify::Verification, versions, wish};
 use crate::registry::Bound;
 
 /// A pause is heeded, and a dropped trigger found, within twice this time.
@@ -32,6 +31,7 @@ pub struct Watch {
     pub graphs: Vec<Arc<Graph>>,
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
     pub engine: shell::Handle,
+    pub hives: Arc<Hives>,
 }
 
 impl Watch {
@@ -64,7 +64,14 @@ impl Watch {
                 self.engine.pause(graph.name.clone(), is_paused).await;
             }
         }
-        self.cancel(source).await?;
+        if let AdminReply::Tasks(tasks) = ask(&source.database.store, Admin::Tasks).await? {
+            wish::see_to(&tasks, &source.database.store, &self.hives).await?;
+            self.cancel(source, tasks).await?;
+        }
+        // One node sees to it: the one that has the first shard.
+        if !self.hives.holds(&source.name, 0) {
+            return Ok(());
+        }
         self.put_triggers_back(source).await?;
         self.compare_what_is_owed(source).await
     }
@@ -78,8 +85,7 @@ impl Watch {
         tracing::warn!(source = %source.name, ?tables, "a migration has dropped or changed our triggers: installing them again");
         source.database.owe_comparison(tables).await?;
         let wanted = source.capture();
-        source.database.store.write_with(move |connection| capture::reinstall(connection, &wanted)).await?;
-        Ok(())
+        source.database.reinstall(wanted).await
     }
 
     /// What changed while nothing was captured is not known: the documents tell, those without a row too.
@@ -96,13 +102,18 @@ impl Watch {
         Ok(())
     }
 
-    /// Runs that people want ended.
-    async fn cancel(&self, source: &OpenSource) -> Result<(), Failure> {
+    /// Runs that people want ended: each by the node that works on its key.
+    async fn cancel(&self, source: &OpenSource, tasks: Vec<Task>) -> Result<(), Failure> {
         let store = &source.database.store;
-        let AdminReply::Tasks(tasks) = ask(store, Admin::Tasks).await? else { return Ok(()) };
+        let shards =
+            self.engine.status().sources.iter().find(|one| one.name == source.name).map_or(1, |one| one.shards);
+        let shards = u16::try_from(shards).unwrap_or(1);
         for task in tasks.into_iter().filter(|task| task.noun == CANCEL && task.state == ASKED) {
             let mut parts = task.name.splitn(3, '/').map(str::to_owned);
             if let (Some(workflow), Some(entity), Some(key)) = (parts.next(), parts.next(), parts.next()) {
+                if !self.hives.holds(&source.name, shard::of("", &entity, &key, shards)) {
+                    continue;
+                }
                 self.engine.cancel(workflow.into(), entity.into(), key.into()).await;
             }
             ask(store, Admin::PutTask { noun: task.noun, name: task.name, state: "done".to_owned() }).await?;

@@ -224,8 +224,8 @@ async fn typed(
 }
 
 async fn prepared(database: &Database, statement: &Arc<Statement>, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
-    match database.store.prepare(Arc::clone(statement)).await {
-        Ok(prepared) => Some(prepared.columns),
+    match database.prepare(Arc::clone(statement)).await {
+        Ok(columns) => Some(columns),
         Err(failure) => {
             problems.push(problem(&statement.place, &failure));
             None

@@ -3,7 +3,7 @@
 
 mod bind;
 mod database;
-mod server;
+pub(crate) mod hive;
 
 use std::sync::Arc;
 
@@ -15,8 +15,21 @@ use honeyflow_workflow::Catalogue;
 use crate::config::{FieldType, NodeConfig, SinkConfig};
 
 pub use bind::{Bound, bind, problem};
-pub use database::Database;
-pub use server::Server;
+pub use database::{Database, Installed};
+pub use hive::{HIVE_SCHEMES, HivePlace};
+
+/// Databases whose outbox this build reads.
+#[cfg(not(feature = "postgres"))]
+pub const SOURCE_SCHEMES: &[&str] = &["sqlite"];
+#[cfg(feature = "postgres")]
+pub const SOURCE_SCHEMES: &[&str] = &["sqlite", "postgres", "postgresql"];
+
+fn known_schemes() -> String {
+    SOURCE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
+}
+
+/// Of a source on a server: enough for a node to hold a few and for many nodes to share them.
+pub const SHARDS_DEFAULT: u16 = 64;
 
 /// The kinds of step that this build has.
 pub fn kinds() -> Catalogue {

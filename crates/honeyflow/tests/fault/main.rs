@@ -16,6 +16,7 @@ mod schema;
 mod second;
 mod shop;
 mod signal;
+mod standby;
 mod version;
 mod wait;
 mod write_lock;

@@ -33,7 +33,7 @@ fn ob_19_install_upgrade_uninstall() {
     assert!(folder.run(&["source", "list"]).out.contains("not installed"));
 }
 
-/// What is printed and what is installed are the same; a node says why it cannot work from there yet.
+/// What is printed and what is installed are the same.
 #[test]
 fn ob_19_tables_are_installed_on_postgresql() {
     let Some(server) = honeyflow_services::postgres() else { return };
@@ -71,7 +71,7 @@ fn ob_19_tables_are_installed_on_postgresql() {
         honeyflow_event::shard::of("", "book", "42", 64).to_string()
     );
     let listed = folder.run(&["source", "list"]);
-    assert!(listed.out.contains("needs hive/postgres"), "{}{}", listed.out, listed.err);
+    assert!(listed.out.contains("installed"), "{}{}", listed.out, listed.err);
     psql("postgres", &format!("drop database {name}"));
 }
 

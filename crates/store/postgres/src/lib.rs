@@ -7,6 +7,7 @@
 
 mod admin;
 mod append;
+mod catalogue;
 mod collision;
 mod config;
 mod definition;
@@ -37,7 +38,9 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::BoxFuture};
 use honeyflow_event::Key;
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Load, Op, Reply, Request, Statement, Store, Wanted, Write, admin::Admin, statement::Expand};
+use honeyflow_store::{
+    Catalogue, Load, Op, Reply, Request, Statement, Store, Wanted, Write, admin::Admin, statement::Expand,
+};
 use tokio::sync::{mpsc, oneshot};
 
 pub use config::{Options, SHARDS_DEFAULT};
@@ -135,6 +138,49 @@ impl PostgresStore {
                 }
             }
         }
+    }
+
+    /// Tables of the database that are found without naming a schema; ours are not among them.
+    pub async fn catalogue(&self) -> Result<Catalogue, Failure> {
+        let failed = |error: Error| outcome::failure(&error, "read the catalogue");
+        let mut reader = self.lanes.readers.take().await?.map_err(failed)?;
+        let result = within(self.lanes.options.timeout, catalogue::read(&mut reader.connection)).await;
+        self.lanes.readers.give_back(reader, &result).await;
+        result.map_err(failed)
+    }
+
+    /// Events of one priority that wait for a workflow alone.
+    pub async fn waiting_of(&self, priority: u8, entity: &str, workflow: &str) -> Result<u64, Failure> {
+        let failed = |error: Error| outcome::failure(&error, "count events");
+        let asked = format!(
+            "select count(*) from honeyflow_outbox where priority = {priority} and ready_at is null and entity = {}
+               and workflow = {}",
+            literal::text(entity),
+            literal::text(workflow)
+        );
+        let mut reader = self.lanes.readers.take().await?.map_err(failed)?;
+        let result = within(self.lanes.options.timeout, session::run(&mut reader.connection, asked)).await;
+        self.lanes.readers.give_back(reader, &result).await;
+        let answers = result.map_err(failed)?;
+        let counted = answers.first().and_then(|rows| rows.first()).map(|row| row::number(row, 0));
+        counted.unwrap_or(Ok(0)).map_err(failed)
+    }
+
+    /// The statements that take away what is there of ours.
+    pub async fn uninstall_plan(&self) -> Result<String, Failure> {
+        const OURS: &str = "select format('DROP TABLE %I;', c.relname) from pg_class c
+             where c.relkind in ('r', 'p') and pg_table_is_visible(c.oid)
+               and (c.relname like 'honeyflow\\_%' or c.relname like 'hive\\_%') order by 1";
+        let failed = |error: Error| outcome::failure(&error, "read the catalogue");
+        let mut reader = self.lanes.readers.take().await?.map_err(failed)?;
+        let result = within(self.lanes.options.timeout, session::run(&mut reader.connection, OURS.to_owned())).await;
+        self.lanes.readers.give_back(reader, &result).await;
+        let mut lines = String::new();
+        for row in result.map_err(failed)?.iter().flatten() {
+            lines.push_str(row::text(row, 0).map_err(failed)?.unwrap_or_default());
+            lines.push('\n');
+        }
+        Ok(lines)
     }
 
     /// Removes what has run out, as happens every minute by itself.

@@ -211,6 +211,7 @@ async fn main() -> std::io::Result<()> {
         engine: Arc::new(move || engine.status()),
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("orders".into(), "order".into())],
+        hives: Vec::new(),
         limits: Limits::default(),
     };
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;

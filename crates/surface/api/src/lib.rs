@@ -8,6 +8,7 @@ mod answer;
 mod cached;
 mod door;
 mod gate;
+mod hive;
 mod live;
 mod metrics;
 mod node;
@@ -21,6 +22,7 @@ mod serve;
 mod status;
 mod wire;
 
+pub use hive::HiveView;
 pub use node::{Limits, Node, Runs, SinkView};
 pub use route::ROUTES;
 pub use serve::serve;

@@ -10,6 +10,7 @@ use axum::{
     http::{Response, StatusCode},
 };
 use honeyflow_engine::core::status::{Status, StepCounts};
+use honeyflow_hive::roster::State;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
@@ -96,10 +97,11 @@ impl Collector for Scrape {
         }
         gauge(encoder, "up_seconds", "Time since the node started", self.seen.uptime.as_secs())?;
         gauge(encoder, "gates_closed", "Reasons why work is not given out", self.seen.status.closed.len() as u64)?;
-        let obstacles = obstacles(&self.node, &self.seen.status, &self.seen.lags);
+        let obstacles = obstacles(&self.node, &self.seen.status, &self.seen.lags, &self.seen.hives);
         gauge(encoder, "ready", "1 if the node can work", u64::from(obstacles.is_empty()))?;
         self.sources(encoder)?;
         self.workflows(encoder)?;
+        self.hive(encoder)?;
         let documents = self.node.sinks.iter().zip(&self.seen.counts);
         let documents = documents.filter_map(|(view, count)| Some(([("sink", &*view.name)], *count.as_ref().ok()?)));
         family(encoder, "sink_documents", "Documents in a sink", MetricType::Gauge, documents)
@@ -132,6 +134,42 @@ impl Scrape {
         family(encoder, "epoch", "Epoch of the lease held; 0 without", MetricType::Gauge, epochs)?;
         let flight = sources.iter().map(|source| ([("source", &*source.name)], source.in_flight as u64));
         family(encoder, "source_rows_in_flight", "Rows of a source being worked on", MetricType::Gauge, flight)
+    }
+
+    /// Of the hive where the queen counts; epochs of every lease that this node's databases have.
+    fn hive(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(own) = self.seen.hives.first() else { return Ok(()) };
+        let states = State::ALL.iter().map(|state| ([("state", state.word())], own.count(*state) as u64));
+        family(encoder, "hive_nodes", "Nodes of the hive, each in one state", MetricType::Gauge, states)?;
+        gauge(encoder, "hive_engaged", "Nodes with traffic lately, by which limits are divided", own.engaged.divisor)?;
+        gauge(encoder, "hive_queen", "1 if this node is queen", u64::from(own.is_queen))?;
+        if let Ok(view) = &own.view {
+            let age = view.head.hive_ms.saturating_sub(view.head.counts.counted_ms) / 1000;
+            gauge(encoder, "hive_count_age_seconds", "Since the queen has published a count", age)?;
+        }
+        let views = || self.seen.hives.iter().filter_map(|hive| hive.view.as_ref().ok());
+        let leases = views().flat_map(|view| &view.leases);
+        let epochs = leases.map(|lease| ([("lease", &*lease.name)], lease.epoch.0));
+        family(encoder, "hive_epoch", "Epoch of a lease", MetricType::Gauge, epochs)?;
+        let heard = own.snapshot.age.map_or(0.0, |age| age.as_secs_f64());
+        let heard_gauge = ConstGauge::new(heard);
+        let help = "Since the hive's store was last heard";
+        heard_gauge.encode(encoder.encode_descriptor("hive_heard_seconds", help, None, MetricType::Gauge)?)?;
+        let beats = &own.counters;
+        let counter = |encoder: &mut DescriptorEncoder<'_>, name, help, value: u64| {
+            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+        };
+        counter(encoder, "hive_beats", "Heartbeats answered", beats.beats)?;
+        let took = ConstCounter::new(beats.beats_took.as_secs_f64());
+        let help = "Time that answered heartbeats took, together";
+        took.encode(encoder.encode_descriptor("hive_beat_seconds", help, None, MetricType::Counter)?)?;
+        let burials = self.seen.hives.iter().map(|hive| hive.counters.burials).sum();
+        counter(encoder, "hive_burials", "Nodes buried, as this node has heard", burials)?;
+        let terms = self.seen.hives.iter().flat_map(|hive| &hive.counters.terms);
+        let mut causes = std::collections::BTreeMap::<&str, u64>::new();
+        terms.for_each(|(cause, count)| *causes.entry(cause).or_default() += count);
+        let causes = causes.iter().map(|(cause, count)| ([("cause", *cause)], *count));
+        family(encoder, "hive_terms", "Terms that this node has begun, by cause", MetricType::Counter, causes)
     }
 
     fn workflows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -12,6 +12,8 @@ use honeyflow_sink::Sink;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
 
+use crate::hive::HiveView;
+
 /// A question to the task that owns the runs.
 pub type Runs = Arc<dyn Fn(Option<String>, usize) -> BoxFuture<'static, Vec<RunView>> + Send + Sync>;
 
@@ -28,7 +30,18 @@ pub struct Node {
     pub runs: Runs,
     /// Source and entity: what the door takes.
     pub entities: Vec<(Name, Name)>,
+    /// The one where the queen counts comes first.
+    pub hives: Vec<HiveView>,
     pub limits: Limits,
+}
+
+impl Node {
+    /// Somebody was served: the node counts as engaged for a while.
+    pub(crate) fn engage(&self) {
+        if let Some(own) = self.hives.first() {
+            own.hive.engage();
+        }
+    }
 }
 
 /// A sink that can be searched, and what its documents are.

@@ -74,6 +74,11 @@ impl Route {
         if self.changes_state() { Method::POST } else { Method::GET }
     }
 
+    /// Somebody is served. Whoever looks at the node itself, or asks whether it lives, is no traffic.
+    pub fn is_traffic(self) -> bool {
+        matches!(self, Route::Search | Route::Events)
+    }
+
     pub fn changes_state(self) -> bool {
         self == Route::Events
     }

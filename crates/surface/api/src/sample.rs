@@ -12,10 +12,11 @@ use std::{
 use futures_util::future::join_all;
 use honeyflow_engine::core::status::Status;
 use honeyflow_event::Name;
+use honeyflow_hive::contract::View;
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Admin, AdminReply, Reply, Request, admin::Lag, misplaced};
 
-use crate::{cached::Cached, node::Node};
+use crate::{cached::Cached, hive::HiveSeen, node::Node};
 
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// Five minutes.
@@ -27,6 +28,7 @@ pub(crate) struct Sampler {
     node: Arc<Node>,
     lags: Vec<Cached<Lag>>,
     counts: Vec<Cached<u64>>,
+    hives: Vec<Cached<View>>,
     beats: Mutex<VecDeque<Beat>>,
 }
 
@@ -48,6 +50,8 @@ pub(crate) struct Seen {
     pub lags: Vec<Result<Lag, Failure>>,
     /// By sink of the node.
     pub counts: Vec<Result<u64, Failure>>,
+    /// By hive of the node.
+    pub hives: Vec<HiveSeen>,
     pub rates: Rates,
     pub uptime: Duration,
 }
@@ -79,6 +83,7 @@ impl Sampler {
         Sampler {
             lags: node.sources.iter().map(|_| Cached::new()).collect(),
             counts: node.sinks.iter().map(|_| Cached::new()).collect(),
+            hives: node.hives.iter().map(|_| Cached::new()).collect(),
             beats: Mutex::new(VecDeque::with_capacity(BEATS_MAX + 1)),
             node,
         }
@@ -99,10 +104,16 @@ impl Sampler {
         join_all((0..self.lags.len()).map(|source| self.lag(source))).await
     }
 
+    pub async fn hives(&self) -> Vec<HiveSeen> {
+        let views = self.hives.iter().zip(&self.node.hives).map(|(cached, hive)| cached.get(|| hive.ask()));
+        join_all(views).await.into_iter().zip(&self.node.hives).map(|(view, hive)| hive.seen(view)).collect()
+    }
+
     pub async fn look(&self) -> Seen {
         let counts = self.counts.iter().zip(&self.node.sinks).map(|(cached, view)| cached.get(|| view.sink.count()));
-        let (lags, counts) = tokio::join!(self.lags(), join_all(counts));
-        Seen { status: (self.node.engine)(), lags, counts, rates: self.rates(), uptime: self.node.started.elapsed() }
+        let (lags, counts, hives) = tokio::join!(self.lags(), join_all(counts), self.hives());
+        let (status, rates) = ((self.node.engine)(), self.rates());
+        Seen { status, lags, counts, hives, rates, uptime: self.node.started.elapsed() }
     }
 
     /// To be called once a second.
@@ -168,14 +179,20 @@ pub(crate) fn stopped(status: &Status) -> Vec<Name> {
 
 /// What keeps the node from working, from its memory and from whether its stores answer. A store's last failure alone
 /// is none: it stays in the status after the store has come back.
-pub(crate) fn obstacles(node: &Node, status: &Status, lags: &[Result<Lag, Failure>]) -> Vec<Obstacle> {
+pub(crate) fn obstacles(
+    node: &Node,
+    status: &Status,
+    lags: &[Result<Lag, Failure>],
+    hives: &[HiveSeen],
+) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if status.draining {
         found.push(Obstacle::Draining);
     }
     for ((name, _), lag) in node.sources.iter().zip(lags) {
         let leased = status.sources.iter().any(|source| source.name == *name && source.epoch.is_some());
-        if !leased {
+        // Others may work on all of it while this node stands by.
+        if !leased && !hives.iter().any(|hive| hive.is_worked_on(name)) {
             found.push(Obstacle::NoLease(name.clone()));
         }
         if lag.is_err() {

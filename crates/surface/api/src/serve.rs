@@ -162,6 +162,9 @@ async fn dispatch(
     parts: &axum::http::request::Parts,
     body: Incoming,
 ) -> Result<Response<Body>, Refusal> {
+    if route.is_traffic() {
+        app.node.engage();
+    }
     match route {
         Route::Page => page::answer(app, &parts.uri).await,
         Route::Script => Ok(app.assets.script.answer()),

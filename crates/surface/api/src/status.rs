@@ -10,7 +10,7 @@ use honeyflow_event::Name;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    answer,
+    answer, hive,
     sample::{Obstacle, obstacles, stopped},
     serve::App,
 };
@@ -22,9 +22,9 @@ pub(crate) fn health() -> Response<Body> {
 
 /// Names from the configuration and fixed words only: readiness is asked by anyone who reaches the port.
 pub(crate) async fn ready(app: &Arc<App>) -> Response<Body> {
-    let lags = app.sampler.lags().await;
+    let (lags, hives) = tokio::join!(app.sampler.lags(), app.sampler.hives());
     let status = (app.node.engine)();
-    let obstacles = obstacles(&app.node, &status, &lags);
+    let obstacles = obstacles(&app.node, &status, &lags, &hives);
     let stopped = stopped(&status);
     if obstacles.is_empty() && stopped.is_empty() {
         return answer::json(StatusCode::OK, &json!({ "status": "ready" }));
@@ -74,7 +74,8 @@ pub(crate) async fn status(app: &Arc<App>) -> Response<Body> {
         .zip(&seen.counts)
         .map(|(view, count)| json!({ "name": view.name, "entity": view.entity, "documents": count.as_ref().ok() }))
         .collect();
-    let waits: Vec<_> = obstacles(node, &seen.status, &seen.lags).iter().map(reason).collect();
+    let waits: Vec<_> = obstacles(node, &seen.status, &seen.lags, &seen.hives).iter().map(reason).collect();
+    let hives: Vec<_> = node.hives.iter().zip(&seen.hives).map(|(of, seen)| hive::json(of, seen)).collect();
     let stopped: Vec<_> = stopped(&seen.status).iter().map(has_stopped).collect();
     let shown = json!({
         "node": {
@@ -89,6 +90,7 @@ pub(crate) async fn status(app: &Arc<App>) -> Response<Body> {
         "engine": seen.status,
         "lag": lag,
         "sinks": sinks,
+        "hives": hives,
     });
     answer::json(StatusCode::OK, &shown)
 }

@@ -11,14 +11,14 @@ use futures_util::future::BoxFuture;
 use hashbrown::HashMap;
 use honeyflow_evaluate::{Evaluator, Pool};
 use honeyflow_event::{Key, Name};
-use honeyflow_hive::{HiveStore, Options, service::Change};
+use honeyflow_hive::{Hive, Traffic, service::Change};
 use honeyflow_runtime::{Clock, Failure};
 use honeyflow_source::Source;
 use honeyflow_step::Step;
 use honeyflow_store::{Reply, Request, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::shards::{Happened, Hives};
+use self::shards::{Happened, Held};
 use crate::core::{
     Core, Effect, Input,
     people::RunView,
@@ -37,13 +37,16 @@ const ABANDONED_MAX: usize = 8;
 /// The code of the failure that says so.
 pub const STUCK: &str = "stuck-expressions";
 const STATUS_EVERY: Duration = Duration::from_millis(200);
+/// Shards that nobody has taken over by then are released.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// A source, the store in its own database, and the leases there: epochs live where the rows are that they protect.
+/// A source, the store in its own database, and this node's part in the hive there: epochs live where the rows are that
+/// they protect. Sources of one database share it.
 #[derive(Clone)]
 pub struct SourcePort {
     pub source: Arc<dyn Source>,
     pub store: Arc<dyn Store>,
-    pub hive: Arc<dyn HiveStore>,
+    pub hive: Hive,
 }
 
 pub struct Config {
@@ -56,10 +59,19 @@ pub struct Config {
     pub concurrency: Vec<u32>,
     /// Expressions over events are evaluated on its threads.
     pub pool: Arc<Pool>,
-    /// How this node takes part in the hive of each source's database.
-    pub hive: Options,
+    /// None: this node works on nothing.
+    pub shards: Option<TakeShards>,
+    /// Marked when there is work: rows found, a batch given out.
+    pub traffic: Traffic,
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
+}
+
+/// Which part of the sources' shards this node takes.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct TakeShards {
+    /// Shards that nobody is pinned to wait.
+    pub pinned_only: bool,
 }
 
 /// Cheap to clone; outlives a restart of the service.
@@ -141,22 +153,26 @@ impl Service {
     pub async fn run(&self) -> Result<(), Failure> {
         let (inputs, mut received) = mpsc::channel(INPUTS_MAX);
         self.inputs.store(Some(Arc::new(inputs.clone())));
-        // A fresh identity each time: an incarnation that failed never comes back.
-        let (mut shards, mut changed) = self.join_hives().await?;
+        // With new epochs each time: what is left of an engine that failed changes nothing.
+        let (mut shards, mut changed) = self.take_shards().await?;
         let mut core = Core::new(self.config.plan.clone(), self.config.seed);
         let mut effects = Vec::new();
         let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
         core.advance(Input::Hello { worker: 0, room: room.collect() }, self.config.clock.now(), &mut effects);
         let mut asked = self.asked.lock().await;
         let mut status_tick = tokio::time::interval(STATUS_EVERY);
+        let mut drained_at = None;
         loop {
             for effect in effects.drain(..) {
                 if let Effect::Drained = effect {
-                    shards.leave().await;
-                    self.status.send_replace(core.status());
-                    return Ok(());
+                    drained_at = Some(tokio::time::Instant::now());
                 }
                 self.carry_out(effect, &mut shards, &inputs);
+            }
+            // Nothing is under way any more; others are given what they can have.
+            if drained_at.is_some_and(|at| at.elapsed() >= HAND_OVER_WITHIN || !shards.can_be_given()) {
+                self.status.send_replace(core.status());
+                return Ok(());
             }
             let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
             tokio::select! {
@@ -173,6 +189,7 @@ impl Service {
                 }
                 Some((port, happened)) = changed.recv() => {
                     let now = self.config.clock.now();
+                    shards.note(port, &happened);
                     match happened {
                         Happened::Changed(Change::Gained(term)) => {
                             core.advance(Input::Granted(term), now, &mut effects);
@@ -219,13 +236,17 @@ impl Service {
         &self.config.sources[self.config.plan.sources[source as usize].port]
     }
 
-    fn carry_out(&self, effect: Effect, shards: &mut Hives, inputs: &mpsc::Sender<Input>) {
+    fn carry_out(&self, effect: Effect, shards: &mut Held, inputs: &mpsc::Sender<Input>) {
         let inputs = inputs.clone();
         match effect {
             Effect::Poll { source, poll, request } => {
                 let polled = self.port(source).source.poll(request);
+                let traffic = self.config.traffic.clone();
                 tokio::spawn(async move {
                     let result = answered(polled).await;
+                    if result.as_ref().is_ok_and(|intake| !intake.taken.is_empty()) {
+                        traffic.mark();
+                    }
                     let _ = inputs.send(Input::Polled { source, poll, result }).await;
                 });
             }
@@ -273,6 +294,7 @@ impl Service {
                 });
             }
             Effect::Give { batch, work, .. } => {
+                self.config.traffic.mark();
                 worker::work(&self.config.steps, |workflow| self.evaluator(workflow), batch, work, inputs);
             }
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.

@@ -1,8 +1,8 @@
-//! The shards of every source: this node's part in the hive of each database, and what the core is told of it.
+//! The shards of every source that this node works on, and what the core is told of them. The hives they belong to live
+//! longer than the engine: a node that is restarted in part stays a member.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::future::join_all;
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Hive,
@@ -11,11 +11,10 @@ use honeyflow_hive::{
 use honeyflow_runtime::{Failure, Moment};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::Service;
+use super::{Service, TakeShards};
 
-/// Without the store the row stays until it is buried: leaving is best effort.
-const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const CHANGES_MAX: usize = 256;
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) enum Happened {
     Changed(Change),
@@ -25,19 +24,22 @@ pub(super) enum Happened {
     Ended(Failure),
 }
 
-/// By port; its tasks end with it.
-pub(super) struct Hives {
+/// By port; its tasks end with it, and so do the terms of what was taken.
+pub(super) struct Held {
     hives: Vec<Hive>,
+    /// Leases under which there is a term, and their ports.
+    terms: BTreeMap<Name, usize>,
     /// Bring what happens to the one task that owns the core.
     messengers: JoinSet<()>,
 }
 
 impl Service {
-    pub(super) async fn join_hives(&self) -> Result<(Hives, mpsc::Receiver<(usize, Happened)>), Failure> {
+    pub(super) async fn take_shards(&self) -> Result<(Held, mpsc::Receiver<(usize, Happened)>), Failure> {
         let (changes, changed) = mpsc::channel(CHANGES_MAX);
-        let mut hives = Hives { hives: Vec::new(), messengers: JoinSet::new() };
+        let hives = self.config.sources.iter().map(|port| port.hive.clone()).collect();
+        let mut held = Held { hives, terms: BTreeMap::new(), messengers: JoinSet::new() };
+        let Some(TakeShards { pinned_only }) = self.config.shards else { return Ok((held, changed)) };
         for (at, port) in self.config.sources.iter().enumerate() {
-            let hive = Hive::start(port.hive.clone(), self.config.hive.clone())?;
             let planned = self.config.plan.sources.iter().filter(|source| source.port == at);
             let mut sources: Vec<(Name, u32)> = Vec::new();
             for source in planned {
@@ -47,16 +49,15 @@ impl Service {
                 }
             }
             for (source, count) in sources {
-                let shards = hive.shards(&source, count, false).await?;
-                hives.messengers.spawn(bring(at, shards, changes.clone()));
+                let shards = take(&port.hive, &source, count, pinned_only).await?;
+                held.messengers.spawn(bring(at, shards, changes.clone()));
             }
-            hives.hives.push(hive);
         }
-        Ok((hives, changed))
+        Ok((held, changed))
     }
 }
 
-impl Hives {
+impl Held {
     pub fn mint(&mut self, port: usize, lease: Name, floor: Epoch) {
         let hive = self.hives[port].clone();
         self.send(async move { hive.mint(lease, floor).await });
@@ -70,8 +71,26 @@ impl Hives {
 
     pub fn left(&mut self, port: usize, lease: Name) {
         tracing::info!(%lease, "shard left");
+        self.terms.remove(&lease);
         let hive = self.hives[port].clone();
         self.send(async move { hive.left(lease).await });
+    }
+
+    pub fn note(&mut self, port: usize, happened: &Happened) {
+        match happened {
+            Happened::Changed(Change::Gained(term)) => _ = self.terms.insert(term.lease().clone(), port),
+            Happened::Changed(Change::Lost { lease, .. }) => _ = self.terms.remove(lease),
+            _ => {}
+        }
+    }
+
+    /// Whether something is held here that another node could have.
+    pub fn can_be_given(&self) -> bool {
+        self.terms.values().any(|port| {
+            let hive = &self.hives[*port];
+            let (me, view) = (hive.node(), hive.view().view);
+            view.is_some_and(|view| view.nodes.iter().any(|node| node.eligible && Some(node.id) != me))
+        })
     }
 
     /// Others are to have what is here, shard by shard.
@@ -80,10 +99,16 @@ impl Hives {
             self.send(async move { hive.drain().await });
         }
     }
+}
 
-    pub async fn leave(&mut self) {
-        let left = join_all(self.hives.iter().map(Hive::leave));
-        let _ = tokio::time::timeout(LEAVE_WITHIN, left).await;
+/// The tasks of an engine that has just ended may not have let go yet.
+async fn take(hive: &Hive, source: &str, count: u32, pinned_only: bool) -> Result<Shards, Failure> {
+    let patience = tokio::time::Instant::now() + LET_GO_WITHIN;
+    loop {
+        match hive.shards(source, count, pinned_only).await {
+            Err(_) if tokio::time::Instant::now() < patience => tokio::time::sleep(LET_GO_WITHIN / 100).await,
+            taken => return taken,
+        }
     }
 }
 

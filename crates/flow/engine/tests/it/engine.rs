@@ -12,9 +12,10 @@ use std::{
 use futures_util::future::BoxFuture;
 use honeyflow_engine::{
     core::plan::{Limits, Plan},
-    shell::{Config, Handle, Service, SourcePort},
+    shell::{Config, Handle, Service, SourcePort, TakeShards},
 };
 use honeyflow_event::{Event, Key, Stamp};
+use honeyflow_hive::{Hive, Options, Traffic};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Clock, Failure, time::BootClock};
 use honeyflow_source::{Intake, Source};
@@ -129,13 +130,15 @@ impl Engine {
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
         let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
+        let member = Hive::start(hive, Options { stands: false, ..Options::named("node") }).expect("sound options");
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
             pool: pool.clone(),
             plan,
-            sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive }],
+            sources: vec![SourcePort { source: Arc::new(poller), store: store.clone(), hive: member }],
             steps,
-            hive: honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("node") },
+            shards: Some(TakeShards::default()),
+            traffic: Traffic::default(),
             clock: Arc::new(clock),
             seed: 7,
         });

@@ -8,11 +8,12 @@
 //! | `message`                          | the entity as named                                 |
 //! | `fan-out`                          | the next page of one edge                           |
 //! | any edge reaches more than a page  | replaced by rows of its own                         |
+//! | some document is another shard's   | replaced by a row for each, which the store puts there |
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use honeyflow_event::{Event, Key, Kind, Name, PRIORITY_FAN_OUT, Target, key};
+use honeyflow_event::{Event, Key, Kind, Name, PRIORITY_FAN_OUT, Target, key, shard};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_source::{Leads, Page};
 use honeyflow_store::{NewEvent, Statement};
@@ -38,6 +39,19 @@ pub(crate) struct Ask {
 
 /// What the containers' keys are, at most one more than [`CONTAINERS_MAX`].
 pub(crate) type Answer = Result<Vec<Key>, Failure>;
+
+/// The shard that is polled. Its owner alone works on its documents, so nothing may lead out of it but rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    pub shard: u16,
+    pub shards: u16,
+}
+
+impl Here {
+    fn has(self, event: &Event, target: &Target) -> bool {
+        self.shards <= 1 || shard::of(&event.tenant, &target.entity, &target.key, self.shards) == self.shard
+    }
+}
 
 /// A row whose leads may hang on answers.
 pub(crate) enum Draft {
@@ -167,9 +181,6 @@ impl Route {
                 return Draft::Ready(Leads::Unreadable(failure));
             }
         }
-        if followed.asked.is_empty() {
-            return Draft::Ready(Leads::To(followed.targets));
-        }
         Draft::Asking { targets: followed.targets, own: self.own.len(), asked: followed.asked }
     }
 }
@@ -224,8 +235,12 @@ impl Draft {
     }
 
     /// Makes leads of the answers to `asks`. An error fails the poll: nothing was taken, so nothing is lost.
-    pub fn settle(self, event: &Event, asks: &[Ask], answers: &[Answer]) -> Result<Leads, Failure> {
+    pub fn settle(self, event: &Event, asks: &[Ask], answers: &[Answer], here: Here) -> Result<Leads, Failure> {
         let (mut targets, own, asked) = match self {
+            Draft::Ready(Leads::To(targets)) => {
+                let own = targets.len();
+                (targets, own, Vec::new())
+            }
             Draft::Ready(leads) => return Ok(leads),
             Draft::Asking { targets, own, asked } => (targets, own, asked),
         };
@@ -246,7 +261,7 @@ impl Draft {
                 _ => containers.iter().for_each(|key| push(&mut targets, target(&entity, key))),
             }
         }
-        if fan_outs.is_empty() {
+        if fan_outs.is_empty() && targets.iter().all(|target| here.has(event, target)) {
             return Ok(Leads::To(targets));
         }
         Ok(Leads::Replace(replacement(event, &targets, own, fan_outs)))
@@ -272,6 +287,8 @@ fn replacement(event: &Event, targets: &[Target], own: usize, fan_outs: Vec<(Key
         entity: Name::clone(&target.entity),
         key: Key::clone(&target.key),
         dedupe: if n < own { event.dedupe.clone() } else { None },
+        // Expressions of the document's own runs see what began them; nobody follows it again.
+        payload: if n < own { event.payload.clone() } else { None },
         ..blank.clone()
     });
     let rest = fan_outs.into_iter().map(|(cause, payload)| NewEvent {

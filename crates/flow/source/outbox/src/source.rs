@@ -9,7 +9,7 @@ use honeyflow_store::{Load, Poll, Reply, Request, Store, misplaced, statement::E
 
 use crate::{
     entity::Entity,
-    intake::{Answer, Ask, Asks, CONTAINERS_MAX},
+    intake::{Answer, Ask, Asks, CONTAINERS_MAX, Here},
     route::Routes,
 };
 
@@ -23,14 +23,22 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct OutboxSource {
     store: Arc<dyn Store>,
     routes: Arc<Routes>,
+    shards: u16,
 }
 
 impl OutboxSource {
     pub fn new(store: Arc<dyn Store>, entities: &[Entity]) -> OutboxSource {
-        OutboxSource { store, routes: Arc::new(Routes::new(entities)) }
+        OutboxSource { store, routes: Arc::new(Routes::new(entities)), shards: 1 }
+    }
+
+    /// Into how many shards the store cuts its events: what leads to a document of another one goes there as a row.
+    #[must_use]
+    pub fn sharded(self, shards: u16) -> OutboxSource {
+        OutboxSource { shards, ..self }
     }
 
     async fn take(self, request: Poll) -> Result<Intake, Failure> {
+        let here = Here { shard: request.shard, shards: self.shards };
         let polled = match self.store.call(Request::Poll(request)).await? {
             Reply::Polled(polled) => polled,
             other => return Err(misplaced(&other)),
@@ -40,7 +48,7 @@ impl OutboxSource {
         let answers = self.ask(&asks.list).await;
         let newest_from = polled.events.len().saturating_sub(polled.newest);
         let taken = polled.events.into_iter().zip(drafts).enumerate().map(|(n, (event, draft))| {
-            let leads = draft.settle(&event, &asks.list, &answers)?;
+            let leads = draft.settle(&event, &asks.list, &answers, here)?;
             Ok(Taken { event: Arc::new(event), leads, newest: n >= newest_from })
         });
         Ok(Intake {

@@ -7,7 +7,7 @@ use honeyflow_store::CaptureTable;
 use crate::{
     cli::{Context, Done, Fault, block_on, confirm, no_such, open},
     config::{Config, Loaded, SourceConfig},
-    registry::{Database, Server, bind},
+    registry::{Database, bind},
 };
 
 #[derive(clap::Args)]
@@ -25,9 +25,6 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Done, Fault> {
     let loaded = context.load()?;
     let (config, source) = chosen(&loaded, arguments.source.as_deref())?;
-    if let Some(server) = Server::of(source)? {
-        return on_server(arguments, &server, source, context);
-    }
     let database = block_on(open(config, source))??;
     let wanted = wanted(&loaded, config, source, &database)?;
     if arguments.print {
@@ -39,15 +36,15 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Do
         return Err(Fault::usage(format!("nothing is installed in `{}` yet", source.name), "honeyflow source install"));
     }
     let journal = block_on(database.journal_mode())??;
-    let set_wal = journal != "wal";
+    let set_wal = journal.as_deref().is_some_and(|journal| journal != "wal");
     if installed.is_none() || set_wal {
         let tables: Vec<&str> = wanted.iter().map(|table| table.table.as_str()).collect();
-        let mut question = format!(
-            "In {}: make the tables honeyflow_*, and triggers on {}.",
-            database.path.display(),
-            tables.join(", ")
-        );
-        if set_wal {
+        let mut question = format!("In {}: make the tables honeyflow_*", database.place());
+        if database.captures() {
+            question.push_str(&format!(", and triggers on {}", tables.join(", ")));
+        }
+        question.push('.');
+        if let Some(journal) = journal.filter(|_| set_wal) {
             question.push_str(&format!(
                 "\nSwitch its journal from `{journal}` to WAL, so that readers and writers do not wait for each other; the file remembers it."
             ));
@@ -57,6 +54,16 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Do
         }
     }
     let changes = block_on(database.install(wanted, set_wal))??;
+    if !database.captures() {
+        let made = if installed.is_some() { "the tables are there" } else { "tables made" };
+        let Some(now) = block_on(database.installed())?? else { return Ok(Done::Negative) };
+        let note = "nothing captures changes here: write events with them, \
+                    insert into honeyflow_outbox(entity, entity_key) values ('book', '42')";
+        context
+            .output
+            .note(&format!("{}: {made}, version {}, {} shards; {note}", source.name, now.version, now.shards));
+        return Ok(Done::Well);
+    }
     context.output.note(&format!(
         "{}: {} triggers made, {} replaced, {} removed, {} as they were",
         source.name,
@@ -65,20 +72,6 @@ pub fn run(arguments: &Arguments, upgrade: bool, context: &Context) -> Result<Do
         changes.dropped.len(),
         changes.unchanged
     ));
-    Ok(Done::Well)
-}
-
-fn on_server(arguments: &Arguments, server: &Server, source: &SourceConfig, context: &Context) -> Result<Done, Fault> {
-    if arguments.print {
-        context.output.print(&server.plan())?;
-        return Ok(Done::Well);
-    }
-    let question = format!("In the database of `{}`: make the tables honeyflow_*.", source.name);
-    if !arguments.yes && !confirm(&question, context)? {
-        return Ok(Done::Negative);
-    }
-    let told = block_on(server.install())??;
-    context.output.note(&told);
     Ok(Done::Well)
 }
 

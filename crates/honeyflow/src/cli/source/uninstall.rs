@@ -29,8 +29,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         context.output.note(&format!("nothing is installed in `{}`", source.name));
         return Ok(Done::Well);
     }
-    let question =
-        format!("In {}: remove the tables honeyflow_* and hive_*, and our triggers.", database.path.display());
+    let question = format!("In {}: remove the tables honeyflow_* and hive_*, and our triggers.", database.place());
     if !arguments.yes && !confirm(&question, context)? {
         return Ok(Done::Negative);
     }

@@ -37,6 +37,7 @@ function show(snapshot) {
   put("chart-top", chart.top);
   put("chart-middle", chart.middle);
   showWaits(snapshot.waits);
+  showNodes(snapshot.nodes);
   if (snapshot.runs_ended !== searchedAt) searchAgain();
 }
 
@@ -48,6 +49,16 @@ function showWaits(waits) {
     return item;
   });
   byId("waits").replaceChildren(...items);
+}
+
+function showNodes(nodes) {
+  const items = nodes.map((node) => {
+    const item = element("li");
+    const about = `${node.state}, ${node.shards}`;
+    item.append(element("b", node.name), element("span", node.role, "reason"), element("p", about));
+    return item;
+  });
+  byId("nodes")?.replaceChildren(...items);
 }
 
 const live = new EventSource("/v1/live");

@@ -217,6 +217,31 @@ pub(crate) fn sources(node: &Node, view: &View) -> Markup {
     }
 }
 
+pub(crate) fn hive(view: &View) -> Markup {
+    html! {
+        @if !view.text("hive-state").is_empty() {
+            section .card aria-labelledby="hive-title" {
+                div .card-head {
+                    h2 #hive-title { "Hive" }
+                    span .pill .small #hive-state data-state=(view.state("hive-state")) { (view.text("hive-state")) }
+                }
+                dl .facts {
+                    @for (what, label) in [
+                        ("hive-queen", "queen"), ("hive-epoch", "epoch"), ("hive-nodes", "nodes"), ("hive-engaged", "engaged"),
+                    ] {
+                        div { dt { (label) } dd #(what) { (view.text(what)) } }
+                    }
+                }
+                ul #nodes .plain {
+                    @for member in &view.nodes {
+                        li { b { (member.name) } span .reason { (member.role) } p { (member.state) ", " (member.shards) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
 pub(crate) fn sinks(node: &Node, view: &View) -> Markup {
     html! {
         section .card aria-labelledby="sinks-title" {

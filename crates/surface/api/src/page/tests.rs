@@ -9,7 +9,13 @@ use honeyflow_engine::core::{
     gate::Closed,
     status::{SourceStatus, Status, StepCounts, WorkflowStatus},
 };
-use honeyflow_event::Stamp;
+use honeyflow_event::{Epoch, Stamp};
+use honeyflow_hive::{
+    NodeId,
+    contract::{self as hive, LeaseRow, NodeRow},
+    member::Engaged,
+    service::{Counters, Snapshot},
+};
 use honeyflow_runtime::Failure;
 use honeyflow_sink::MemorySink;
 use honeyflow_store::{Reply, Request, Store, admin::Lag};
@@ -22,6 +28,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    hive::HiveSeen,
     node::{Limits, SinkView},
     sample::{Rates, Seen},
     search::Hit,
@@ -54,6 +61,51 @@ fn graph(steps: Vec<(String, Step)>) -> Graph {
     compile(&definition, 1, &catalogue()).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
+/// A node of that name is there, and is queen.
+fn hive(text: &str) -> HiveSeen {
+    let id = NodeId(uuid::Uuid::from_u128(1));
+    let node = NodeRow {
+        id,
+        name: text.to_owned(),
+        beat: 1,
+        heartbeat_ms: 2000,
+        ttl_ms: 6000,
+        expires_ms: 6000,
+        engaged_ms: 0,
+        ready: true,
+        eligible: true,
+        warm: Vec::new(),
+        meta: json!({ "process": text }).to_string(),
+    };
+    let lease = |name: &str| LeaseRow {
+        name: name.into(),
+        epoch: Epoch(7),
+        holder: Some(id),
+        heir: None,
+        since_ms: 0,
+        cause: text.to_owned(),
+        free: false,
+        heir_is_warm: false,
+    };
+    let leases = vec![lease("queen"), lease("shard/shop/0")];
+    HiveSeen {
+        me: Some(id),
+        is_queen: true,
+        engaged: Engaged { count: Some(1), divisor: 1, stale: false },
+        snapshot: Snapshot { view: None, age: None, stale: false },
+        counters: Counters::default(),
+        view: Ok(hive::View { nodes: vec![node], leases, ..hive::View::default() }),
+    }
+}
+
+#[test]
+fn hv_17_the_page_shows_nodes_queen_epoch_and_shards() {
+    let (page, _) = page("bee-1");
+    for wanted in ["<b>bee-1</b>", "queen, this node", "ready, 1 shard", ">7<"] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+}
+
 /// The page with `text` in every place where it shows what others have written.
 fn page(text: &str) -> (String, String) {
     let mut graph = graph(vec![
@@ -78,6 +130,7 @@ fn page(text: &str) -> (String, String) {
         engine: Arc::new(Status::default),
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: Vec::new(),
+        hives: Vec::new(),
         limits: Limits::default(),
     };
     let status = Status {
@@ -107,6 +160,7 @@ fn page(text: &str) -> (String, String) {
         status,
         lags: vec![Ok(Lag::default()), Err(Failure::retry("away", text))],
         counts: vec![Ok(1)],
+        hives: vec![hive(text)],
         rates: Rates { workflows: vec![1.0], events_history: vec![1.0], ..Rates::default() },
         uptime: Duration::from_secs(1),
     };

@@ -11,12 +11,14 @@ use super::{
     words::{age, count, plural, rate},
 };
 use crate::{
+    hive::HiveSeen,
     node::Node,
     sample::{Obstacle, Seen, obstacles},
 };
 
 /// Lists on the page are cut here; the status has them in full.
 const WAITS_MAX: usize = 50;
+const NODES_MAX: usize = 100;
 /// Above this the oldest event is old enough to be pointed at.
 const LAG_WARNING: Duration = Duration::from_secs(10);
 const UNKNOWN: &str = "–";
@@ -27,9 +29,20 @@ pub(crate) struct View {
     /// `ok`, `warn` or `bad`, by id.
     pub states: BTreeMap<String, &'static str>,
     pub waits: Vec<Wait>,
+    pub nodes: Vec<Member>,
     pub chart: Chart,
     /// Grows whenever a run has ended: then a search may find something else.
     pub runs_ended: u64,
+}
+
+/// A node of the hive.
+#[derive(Serialize)]
+pub(crate) struct Member {
+    pub name: String,
+    /// `queen`, `this node`, both or neither.
+    pub role: String,
+    pub state: &'static str,
+    pub shards: String,
 }
 
 /// Why something waits.
@@ -44,10 +57,12 @@ impl View {
     pub fn new(node: &Node, seen: &Seen) -> View {
         let mut view = View { chart: Chart::new(&seen.rates), ..View::default() };
         view.waits = waits(node, seen);
+        view.nodes = nodes(seen);
         view.header(node, seen);
         view.tiles(seen);
         view.sources(node, seen);
         view.workflows(node, seen);
+        view.hive(seen);
         for (at, documents) in seen.counts.iter().enumerate() {
             let text = documents.as_ref().map_or_else(|_| UNKNOWN.to_owned(), |number| count(*number));
             view.say(format!("sink-{at}-documents"), text);
@@ -72,7 +87,7 @@ impl View {
     }
 
     fn header(&mut self, node: &Node, seen: &Seen) {
-        let obstacles = obstacles(node, &seen.status, &seen.lags);
+        let obstacles = obstacles(node, &seen.status, &seen.lags, &seen.hives);
         let away = obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::StoreAway(_)));
         let (text, state) = if away {
             ("store away", "bad")
@@ -135,14 +150,36 @@ impl View {
             self.say(id("parked"), of(|lag| lag.parked));
             self.say(id("in-flight"), count(status.map_or(0, |source| source.in_flight as u64)));
             self.say(id("epoch"), epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()));
+            let (owned, shards) = status.map_or((0, 0), |source| (source.shards_owned, source.shards));
+            let stands_by = seen.hives.iter().any(|hive| hive.is_worked_on(name));
             let (text, state) = match (lag, epoch) {
-                (None, _) => ("store away", "bad"),
-                (_, None) => ("no lease", "warn"),
-                _ => ("leased", "ok"),
+                (None, _) => ("store away".to_owned(), "bad"),
+                (_, None) if stands_by => ("stands by".to_owned(), "ok"),
+                (_, None) => ("no lease".to_owned(), "warn"),
+                _ if shards > 1 => (format!("{owned} of {shards} shards"), "ok"),
+                _ => ("leased".to_owned(), "ok"),
             };
             self.say(id("state"), text);
             self.mark(id("state"), state);
         }
+    }
+
+    fn hive(&mut self, seen: &Seen) {
+        let Some(own) = seen.hives.first() else { return };
+        let queen = own.queen().map_or_else(|| "nobody".to_owned(), |queen| queen.name);
+        self.say("hive-queen", queen);
+        self.say("hive-epoch", own.epoch().to_string());
+        let engaged = own.engaged.count.map_or_else(|| UNKNOWN.to_owned(), count);
+        self.say("hive-engaged", engaged);
+        self.say("hive-nodes", own.view.as_ref().map_or(UNKNOWN.to_owned(), |view| count(view.nodes.len() as u64)));
+        let (text, state) = match (&own.view, own.snapshot.stale) {
+            (Err(_), _) => ("store away", "bad"),
+            (Ok(view), _) if view.head.hold.is_some() => ("restored: waits for a person", "bad"),
+            (_, true) => ("not heard", "warn"),
+            _ => ("heard", "ok"),
+        };
+        self.say("hive-state", text);
+        self.mark("hive-state", state);
     }
 
     fn workflows(&mut self, node: &Node, seen: &Seen) {
@@ -185,9 +222,30 @@ fn unknown() -> (String, String) {
     (UNKNOWN.to_owned(), UNKNOWN.to_owned())
 }
 
+/// Of the hive where the queen counts; a process that holds shards in other databases has them counted in.
+fn nodes(seen: &Seen) -> Vec<Member> {
+    let Some(own) = seen.hives.first() else { return Vec::new() };
+    let elsewhere: Vec<_> = seen.hives.iter().skip(1).flat_map(HiveSeen::roster).collect();
+    let of_process = |process: &str| -> usize {
+        elsewhere.iter().filter(|one| !process.is_empty() && one.text("process") == process).map(|one| one.shards).sum()
+    };
+    let shown = own.roster().into_iter().take(NODES_MAX).map(|entry| {
+        let roles = [(entry.queen, "queen"), (own.me == Some(entry.id), "this node")];
+        let roles: Vec<&str> = roles.into_iter().filter_map(|(is, word)| is.then_some(word)).collect();
+        let shards = entry.shards + of_process(entry.text("process"));
+        Member {
+            role: roles.join(", "),
+            state: entry.state.word(),
+            shards: plural(shards, "shard", "shards"),
+            name: entry.name,
+        }
+    });
+    shown.collect()
+}
+
 fn waits(node: &Node, seen: &Seen) -> Vec<Wait> {
     let status = &seen.status;
-    let of_node = obstacles(node, status, &seen.lags).into_iter().map(|obstacle| match obstacle {
+    let of_node = obstacles(node, status, &seen.lags, &seen.hives).into_iter().map(|obstacle| match obstacle {
         Obstacle::Draining => Wait {
             name: node.name.clone(),
             reason: "draining".to_owned(),

@@ -98,6 +98,7 @@ pub async fn start_with(change: impl FnOnce(&mut Node)) -> Server {
         engine: Arc::new(move || engine.lock().unwrap().clone()),
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("shop".into(), "author".into())],
+        hives: Vec::new(),
         limits: Limits::default(),
     };
     change(&mut node);

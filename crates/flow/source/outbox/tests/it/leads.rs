@@ -1,11 +1,11 @@
 //! Rows and where they lead.
 
-use honeyflow_event::{Event, Kind, PRIORITY_FAN_OUT};
+use honeyflow_event::{Event, Kind, PRIORITY_FAN_OUT, shard};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_source::Leads;
 use honeyflow_source_outbox::{Edge, Entity, FanOutMode};
 
-use crate::store::{by_key, by_statement, entity, key, leads, no_sql, poll, row, with_payload};
+use crate::store::{by_key, by_statement, entity, key, leads, no_sql, poll, poll_shard, row, with_payload};
 
 const BY_AUTHOR: &str = "select book_id from book_author where author_id in $keys";
 
@@ -116,6 +116,43 @@ async fn ob_29_more_than_a_page_goes_through_rows() {
     assert_eq!(leads, ["author 5", "shelf s1", "page of book after None", "page of book after Some(\"0444\")"]);
     let Leads::Page(page) = &intake.taken[2].leads else { panic!() };
     assert_eq!((page.root, &page.causes[..], &*page.statement.text), (9, &["5".into()][..], BY_AUTHOR));
+}
+
+/// Only the owner of a document's shard works on it.
+#[tokio::test]
+async fn ob_30_what_leads_to_another_shard_goes_there_as_a_row() {
+    let entities = library();
+    let of = |entity: &str, key: &str| shard::of("", entity, key, 64);
+    let author = Event { dedupe: Some("d".into()), payload: Some("{}".into()), ..row(9, "author", "5") };
+    let asked =
+        poll_shard(of("author", "5"), 64, &entities, vec![author], |_, _| Ok(vec!["1".into(), "2".into()])).await;
+    let taken = asked.intake.unwrap().taken;
+    let Leads::Replace(rows) = &taken[0].leads else { panic!("{:?}", taken[0].leads) };
+    let told: Vec<_> =
+        rows.iter().map(|row| (&*row.entity, &*row.key, row.dedupe.is_some(), row.payload.is_some())).collect();
+    assert_eq!(told, [("author", "5", true, true), ("book", "1", false, false), ("book", "2", false, false)]);
+    for row in rows {
+        let again =
+            Event { entity: row.entity.clone(), key: row.key.clone(), root: row.root, ..crate::store::row(10, "", "") };
+        let home = of(&row.entity, &row.key);
+        let taken = poll_shard(home, 64, &entities, vec![again], no_sql).await.intake.unwrap().taken;
+        assert_eq!(
+            crate::store::text(&taken[0].leads),
+            format!("{} {}", row.entity, row.key),
+            "at home it is worked on"
+        );
+    }
+}
+
+/// A row by the table's name lies elsewhere than the document's key would.
+#[tokio::test]
+async fn ob_30_a_table_of_another_name_than_its_entity_is_no_way_around() {
+    let entities = [Entity { table: "BOOKS".into(), ..entity("book", vec![]) }];
+    let home = shard::of("", "books", "7", 64);
+    assert_ne!(home, shard::of("", "book", "7", 64));
+    let taken = poll_shard(home, 64, &entities, vec![row(1, "books", "7")], no_sql).await.intake.unwrap().taken;
+    let Leads::Replace(rows) = &taken[0].leads else { panic!("{:?}", taken[0].leads) };
+    assert_eq!((rows.len(), &*rows[0].entity, &*rows[0].key), (1, "book", "7"));
 }
 
 #[tokio::test]

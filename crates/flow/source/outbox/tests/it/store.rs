@@ -54,12 +54,22 @@ pub async fn poll(
     events: Vec<Event>,
     answers: impl Fn(&str, &str) -> Result<Vec<String>, Failure> + Send + Sync + 'static,
 ) -> Asked {
+    poll_shard(0, 1, entities, events, answers).await
+}
+
+pub async fn poll_shard(
+    shard: u16,
+    shards: u16,
+    entities: &[Entity],
+    events: Vec<Event>,
+    answers: impl Fn(&str, &str) -> Result<Vec<String>, Failure> + Send + Sync + 'static,
+) -> Asked {
     let table =
         Table { newest: 1.min(events.len()), events: Mutex::new(events), answers: Box::new(answers), loads: 0.into() };
     let table = Arc::new(table);
-    let source = OutboxSource::new(Arc::clone(&table) as Arc<dyn Store>, entities);
+    let source = OutboxSource::new(Arc::clone(&table) as Arc<dyn Store>, entities).sharded(shards);
     let request = Poll {
-        shard: 0,
+        shard,
         levels: Default::default(),
         newest: 0,
         sweep: None,

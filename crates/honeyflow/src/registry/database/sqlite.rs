@@ -1,23 +1,16 @@
-//! A source's database: its store, and what it says about itself.
+//! A source's database in a SQLite file.
 
 use std::path::{Path, PathBuf};
 
 use honeyflow_runtime::Failure;
-use honeyflow_store::{
-    Admin, AdminReply, CaptureTable, Catalogue, KeyColumn, Reply, Request, Statement, Store, catalogue::Table,
-    misplaced,
-};
-use honeyflow_store_sqlite::{Installed, Options, SqliteStore, capture, capture::Changes, catalogue, schema};
+use honeyflow_store::{CaptureTable, Catalogue, KeyColumn, Statement, catalogue::Table};
+use honeyflow_store_sqlite::{Options, SqliteStore, capture, capture::Changes, catalogue, schema};
 use rusqlite::Connection;
 
 use crate::{
-    config::{FieldType, SourceConfig, Url},
+    config::FieldType,
     init::{Class, Look},
 };
-
-/// The task of comparing the documents that read a table, and its state until that is done.
-const COMPARISON: &str = "compare";
-const OWED: &str = "owed";
 
 /// How commits are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,23 +34,19 @@ impl std::fmt::Display for Durability {
 }
 
 #[derive(Clone)]
-pub struct Database {
+pub struct SqliteDatabase {
     pub path: PathBuf,
     pub store: SqliteStore,
     pub catalogue: Catalogue,
 }
 
-impl Database {
-    /// Relative paths are looked for beside the configuration file.
-    pub async fn open(source: &SourceConfig, folder: &Path) -> Result<Database, Failure> {
-        Database::at(&source.url, &source.name, folder).await
-    }
-
-    pub async fn at(url: &Url, name: &str, folder: &Path) -> Result<Database, Failure> {
-        let path = path(url, name, folder)?;
+impl SqliteDatabase {
+    /// `text`: the address. Relative paths are looked for in `folder`.
+    pub async fn at(text: &str, name: &str, folder: &Path) -> Result<SqliteDatabase, Failure> {
+        let path = path(text, name, folder)?;
         let store = SqliteStore::open(&Options::new(&path, name))?;
         let catalogue = store.read_with(|connection| catalogue::read(connection)).await?;
-        Ok(Database { path, store, catalogue })
+        Ok(SqliteDatabase { path, store, catalogue })
     }
 
     /// The columns as parts of a key, with the types that their rows really have.
@@ -75,20 +64,8 @@ impl Database {
         self.store.read_with(read).await
     }
 
-    pub async fn admin(&self, admin: Admin) -> Result<AdminReply, Failure> {
-        match self.store.call(Request::Admin(admin)).await? {
-            Reply::Admin(reply) => Ok(reply),
-            other => Err(misplaced(&other)),
-        }
-    }
-
-    pub async fn installed(&self) -> Result<Option<Installed>, Failure> {
-        self.store.installed().await
-    }
-
-    /// Makes our tables and the triggers; a second time, nothing changes. The journal is switched to WAL where
-    /// `set_wal` says that the owner agrees.
-    pub async fn install(&self, wanted: Vec<CaptureTable>, set_wal: bool) -> Result<Changes, Failure> {
+    /// Switches the journal to WAL, if its owner agrees.
+    pub async fn migrate(&self, set_wal: bool) -> Result<(), Failure> {
         if set_wal {
             let switch = |connection: &mut Connection| {
                 let switched = connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()));
@@ -96,42 +73,11 @@ impl Database {
             };
             self.store.write_with(switch).await?;
         }
-        let installed_before = self.installed().await?.is_some();
-        self.store.migrate().await?;
-        if installed_before {
-            self.owe_comparison(self.drift(wanted.clone()).await?.tables()).await?;
-        }
+        self.store.migrate().await.map(drop)
+    }
+
+    pub async fn install(&self, wanted: Vec<CaptureTable>) -> Result<Changes, Failure> {
         self.store.write_with(move |connection| capture::install(connection, &wanted)).await
-    }
-
-    /// These tables went without their triggers for a while: what was missed is found by comparing. To be called before
-    /// the triggers are put back, so that it is owed also if that is the last thing we do.
-    pub async fn owe_comparison(&self, tables: Vec<&str>) -> Result<(), Failure> {
-        self.note_comparison(tables, OWED).await
-    }
-
-    /// Tables whose documents are to be compared with their rows.
-    pub async fn owed_comparisons(&self) -> Result<Vec<String>, Failure> {
-        match self.admin(Admin::Tasks).await? {
-            AdminReply::Tasks(tasks) => Ok(tasks
-                .into_iter()
-                .filter(|task| task.noun == COMPARISON && task.state == OWED)
-                .map(|task| task.name)
-                .collect()),
-            other => Err(Failure::fatal("misplaced-reply", format!("the store answered another question: {other:?}"))),
-        }
-    }
-
-    pub async fn comparison_done(&self, table: &str) -> Result<(), Failure> {
-        self.note_comparison(vec![table], "done").await
-    }
-
-    async fn note_comparison(&self, tables: Vec<&str>, state: &str) -> Result<(), Failure> {
-        for table in tables {
-            let (noun, name, state) = (COMPARISON.to_owned(), table.to_owned(), state.to_owned());
-            self.admin(Admin::PutTask { noun, name, state }).await?;
-        }
-        Ok(())
     }
 
     /// Events that a build of the next generation has queued for a workflow alone, and that are still there.
@@ -187,6 +133,10 @@ impl Database {
             self.path.display()
         );
         Err(Failure::fatal("not-durable", message))
+    }
+
+    pub async fn reinstall(&self, wanted: Vec<CaptureTable>) -> Result<(), Failure> {
+        self.store.write_with(move |connection| capture::reinstall(connection, &wanted)).await.map(drop)
     }
 
     /// The statements by which an uninstallation takes away what is there.
@@ -257,18 +207,12 @@ impl Database {
     }
 }
 
-fn path(url: &Url, name: &str, folder: &Path) -> Result<PathBuf, Failure> {
-    let url = url
-        .resolve()
-        .map_err(|unresolved| Failure::fatal("unresolved", format!("{name}: {unresolved}; {}", unresolved.help())))?;
-    if let Some(failure) = super::server::refusal(url.reveal(), name) {
-        return Err(failure);
-    }
-    let path = url.reveal().strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+fn path(url: &str, name: &str, folder: &Path) -> Result<PathBuf, Failure> {
+    let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match path {
         None => Err(Failure::fatal(
             "unknown-url",
-            format!("{name}: this build has no store for this address; it has sqlite:"),
+            format!("{name}: this build has no store for this address; it has {}", super::super::known_schemes()),
         )),
         Some("" | ":memory:") => {
             Err(Failure::fatal("bad-url", format!("{name}: the address names no file; write sqlite:shop.db")))
@@ -313,11 +257,11 @@ impl Look for Rows<'_> {
 mod tests {
     use super::*;
 
-    async fn opened(relaxed: bool) -> (tempfile::TempDir, Database) {
+    async fn opened(relaxed: bool) -> (tempfile::TempDir, SqliteDatabase) {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("shop.db");
         let store = SqliteStore::open(&Options { create: true, relaxed, ..Options::new(&path, "shop") }).unwrap();
-        (home, Database { path, store, catalogue: Catalogue::default() })
+        (home, SqliteDatabase { path, store, catalogue: Catalogue::default() })
     }
 
     #[tokio::test]

@@ -1,0 +1,112 @@
+//! `honeyflow hive watch`: the table of `list`, again and again, and below it what has happened last. As JSON: one object
+//! per event, as it happens. Ends when it is interrupted.
+
+use std::time::Duration;
+
+use honeyflow_hive::{
+    Reply, Request,
+    contract::{Event, View},
+};
+use serde_json::json;
+
+use super::{Opened, list, misplaced, moment, open_all, shown};
+use crate::cli::{Context, Done, Fault, block_on};
+
+const EVENTS_SHOWN: u32 = 10;
+const EVENTS_MAX: u32 = 1000;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How often the store is asked
+    #[arg(long, default_value = "1s", value_parser = every)]
+    every: Duration,
+    /// End after so many looks
+    #[arg(long, value_name = "COUNT")]
+    looks: Option<u64>,
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(100);
+    crate::config::units::duration(text)
+        .filter(|every| *every >= least)
+        .ok_or("a duration of at least 100ms".to_owned())
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+    let config = context.config()?;
+    block_on(async {
+        let hives = open_all(&config).await?;
+        let mut seen: Vec<Option<u64>> = vec![None; hives.len()];
+        let mut looks = 0;
+        loop {
+            if context.output.is_json() {
+                for (hive, seen) in hives.iter().zip(&mut seen) {
+                    tell(hive, seen, context).await?;
+                }
+            } else {
+                draw(&hives, context).await?;
+            }
+            looks += 1;
+            if arguments.looks.is_some_and(|most| looks >= most) {
+                return Ok(Done::Well);
+            }
+            tokio::time::sleep(arguments.every).await;
+        }
+    })?
+}
+
+async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
+    let rows = list::rows(hives).await?;
+    let mut lines = String::new();
+    for hive in hives {
+        let history = Request::History { lease: None, until_ms: None, max: EVENTS_SHOWN };
+        let Reply::History(events) = hive.call(history).await? else { continue };
+        for event in events.iter().rev() {
+            lines.push_str(&crate::escape::line(&line(event)));
+            lines.push('\n');
+        }
+    }
+    if context.output.colours_out() {
+        // from the top left corner, the rest cleared
+        context.output.print("\x1b[H\x1b[2J")?;
+    }
+    list::print(&rows, context)?;
+    context.output.print(&format!("\n{lines}"))
+}
+
+fn line(event: &Event) -> String {
+    let node = event.node.map_or_else(String::new, |node| format!(" node {}", &node.to_string()[..8]));
+    let lease = event.lease.as_deref().map_or_else(String::new, |lease| format!(" {lease}"));
+    let epoch = event.epoch.map_or_else(String::new, |epoch| format!(" epoch {}", epoch.0));
+    format!("{}  {}{lease}{epoch}{node}: {}", moment::text(event.at_ms), event.kind, event.cause)
+}
+
+/// First all that stands, then what has happened since.
+async fn tell(hive: &Opened, seen: &mut Option<u64>, context: &Context) -> Result<(), Fault> {
+    let asked = match *seen {
+        None => Request::View,
+        Some(after) => Request::Events { after, max: EVENTS_MAX },
+    };
+    let version = match hive.call(asked).await? {
+        Reply::View(view) => {
+            let View { head, .. } = &*view;
+            let nodes = list::of(&view, &shown(hive));
+            context.output.object(&json!({ "hive": shown(hive), "version": head.version, "nodes": nodes }))?;
+            head.version
+        }
+        Reply::Events(events) => {
+            for event in &events.events {
+                let time = moment::text(event.at_ms);
+                let epoch = event.epoch.map(|epoch| epoch.0.to_string());
+                context.output.object(&json!({
+                    "hive": shown(hive), "version": event.version, "time": time, "what": event.kind, "node": event.node,
+                    "lease": event.lease, "epoch": epoch, "cause": event.cause,
+                }))?;
+            }
+            events.head.version
+        }
+        other => return Err(misplaced(&other).into()),
+    };
+    *seen = Some(version);
+    Ok(())
+}

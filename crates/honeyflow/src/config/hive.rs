@@ -1,0 +1,181 @@
+//! `[hive]`, and what `[node]` says about the node's part in it. Settings that do not go with each other are shown at the
+//! one that was written.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use honeyflow_workflow::{Problem, problem::nearest};
+
+use super::{
+    SourceConfig, Url,
+    keys::{self, HIVE_SCHEMES},
+    tree::{Node, Tree},
+    values::{Values, wrong_type},
+};
+
+/// How nodes know of each other.
+#[derive(Clone, Debug)]
+pub struct HiveConfig {
+    /// None: the first source's database.
+    pub url: Option<Url>,
+    pub name: String,
+    pub heartbeat: Duration,
+    pub time_to_live: Duration,
+    pub engaged_ttl: Duration,
+    pub count_every: Duration,
+    pub expected_nodes: u64,
+}
+
+/// What this node does for the others.
+#[derive(Clone, Debug)]
+pub struct RoleConfig {
+    /// Takes shards of the sources and works on them.
+    pub source: bool,
+    /// Stands for queen.
+    pub queen: bool,
+    pub weight: u32,
+    pub zone: Option<String>,
+    /// By source: the shards it takes, and no others (`0-15,20`).
+    pub pins: BTreeMap<String, String>,
+    pub static_only: bool,
+}
+
+const ROLES: [&str; 2] = ["source", "queen"];
+const ENGAGED_MAX: Duration = Duration::from_secs(30);
+const TIME_TO_LIVE_MAX: Duration = Duration::from_secs(3600);
+const HEARTBEAT_MIN: Duration = Duration::from_millis(50);
+/// What a name may have in every store.
+const NAME_BYTES_MAX: usize = 191;
+
+pub fn read(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<HiveConfig> {
+    let values = Values::read(tree.get("hive"), keys::HIVE, "hive", problems);
+    let url = values.text("url").map(|text| Url::read(&text, folder));
+    if let Some(url) = &url {
+        super::read::check_scheme(url, "hive", HIVE_SCHEMES, &values.at("url"), problems);
+    }
+    let (heartbeat, time_to_live) = match values.text("profile")?.as_str() {
+        "fast" => (Duration::from_millis(500), Duration::from_millis(1500)),
+        _ => (Duration::from_secs(2), Duration::from_secs(6)),
+    };
+    let hive = HiveConfig {
+        url,
+        name: values.text("name")?,
+        heartbeat: values.duration("heartbeat").unwrap_or(heartbeat),
+        time_to_live: values.duration("time-to-live").unwrap_or(time_to_live),
+        engaged_ttl: values.duration("engaged-ttl")?,
+        count_every: values.duration("count-every")?,
+        expected_nodes: values.count("expected-nodes")?,
+    };
+    check_relations(&hive, &values, problems);
+    Some(hive)
+}
+
+fn check_relations(hive: &HiveConfig, values: &Values<'_>, problems: &mut Vec<Problem>) {
+    let HiveConfig { heartbeat, time_to_live, engaged_ttl, count_every, .. } = *hive;
+    // the first of them that was written: the others are ours
+    let at = |keys: &[&str]| {
+        let written = keys.iter().find(|key| values.node(key).is_some());
+        values.at(written.unwrap_or(&"heartbeat"))
+    };
+    let mut wrong = |keys: &[&str], message: String, help: &str| {
+        problems.push(Problem::error(at(keys), "wrong-relation", message).help(help));
+    };
+    if hive.name.len() > NAME_BYTES_MAX {
+        wrong(&["name"], format!("the name has {} bytes", hive.name.len()), "at most 191 are possible");
+    }
+    if heartbeat < HEARTBEAT_MIN {
+        let message = format!("a heartbeat every {heartbeat:?} would keep the store busy with nothing else");
+        wrong(&["heartbeat"], message, "at least 50ms");
+    }
+    if time_to_live < heartbeat * 3 {
+        let message = format!(
+            "`time-to-live` is {time_to_live:?} with a `heartbeat` of {heartbeat:?}: one lost beat would be death"
+        );
+        wrong(&["time-to-live", "heartbeat"], message, "`time-to-live` is at least three heartbeats");
+    }
+    if time_to_live > TIME_TO_LIVE_MAX {
+        let message = format!("with a `time-to-live` of {time_to_live:?} nobody would take over within the hour");
+        wrong(&["time-to-live"], message, "at most 1h");
+    }
+    if count_every < heartbeat {
+        let message = format!("`count-every` is {count_every:?} with a `heartbeat` of {heartbeat:?}");
+        wrong(&["count-every", "heartbeat"], message, "nodes are counted once per heartbeat at most");
+    }
+    if engaged_ttl < heartbeat || engaged_ttl > ENGAGED_MAX {
+        let message = format!("`engaged-ttl` is {engaged_ttl:?} with a `heartbeat` of {heartbeat:?}");
+        let help = "traffic is told with a heartbeat and counts for 30s at most: something between the two";
+        wrong(&["engaged-ttl", "heartbeat"], message, help);
+    }
+}
+
+pub fn read_role(values: &Values<'_>, problems: &mut Vec<Problem>) -> Option<RoleConfig> {
+    let roles = values.texts("roles")?;
+    for (n, role) in roles.iter().enumerate().filter(|(_, role)| !ROLES.contains(&role.as_str())) {
+        let problem =
+            Problem::error(format!("{}[{n}]", values.at("roles")), "bad-value", format!("there is no role `{role}`"));
+        problems.push(problem.help(match nearest(role, ROLES) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => "the roles are `source` and `queen`".to_owned(),
+        }));
+    }
+    if let Some(name) = values.text("name").filter(|name| name.len() > NAME_BYTES_MAX) {
+        let message = format!("the name has {} bytes", name.len());
+        problems.push(Problem::error(values.at("name"), "bad-value", message).help("at most 191 are possible"));
+    }
+    Some(RoleConfig {
+        source: roles.iter().any(|role| role == "source"),
+        queen: roles.iter().any(|role| role == "queen"),
+        weight: u32::try_from(values.count("weight")?).ok()?,
+        zone: values.text("zone"),
+        pins: read_pins(values, problems),
+        static_only: values.boolean("static-only")?,
+    })
+}
+
+fn read_pins(values: &Values<'_>, problems: &mut Vec<Problem>) -> BTreeMap<String, String> {
+    let mut pins = BTreeMap::new();
+    for (source, node) in values.node("pin").and_then(Node::table).into_iter().flatten() {
+        let path = format!("{}.{source}", values.at("pin"));
+        let Tree::Text(text) = &node.value else {
+            problems.push(wrong_type(&path, "a text such as \"0-15,20\"", node));
+            continue;
+        };
+        match ranges(text) {
+            Ok(_) => drop(pins.insert(source.clone(), text.clone())),
+            Err(message) => problems.push(Problem::error(path, "bad-value", message).help("for example \"0-15,20\"")),
+        }
+    }
+    pins
+}
+
+/// First and last of each.
+fn ranges(text: &str) -> Result<Vec<(u32, u32)>, String> {
+    let one = |part: &str| -> Option<(u32, u32)> {
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    text.split(',')
+        .map(|part| match one(part) {
+            None => Err(format!("`{}` is neither a shard nor a range of them", part.trim())),
+            Some((first, last)) if first > last => Err(format!("the range {first}-{last} runs backwards")),
+            Some(range) => Ok(range),
+        })
+        .collect()
+}
+
+/// Pins name sources that there are, and shards that these have.
+pub fn check_pins(role: &RoleConfig, sources: &[SourceConfig], problems: &mut Vec<Problem>) {
+    for (name, text) in &role.pins {
+        let path = format!("node.pin.{name}");
+        let Some(source) = sources.iter().find(|source| *source.name == **name) else {
+            let known: Vec<&str> = sources.iter().map(|source| &*source.name).collect();
+            let problem = Problem::error(path, "unknown-source", format!("there is no [source.{name}]"));
+            problems.push(problem.nearest(name, known));
+            continue;
+        };
+        let last = ranges(text).unwrap_or_default().into_iter().map(|(_, last)| last).max().unwrap_or(0);
+        if last >= u32::from(source.shards) {
+            let message = format!("there is no shard {last}: the source `{name}` has {}, from 0", source.shards);
+            problems.push(Problem::error(path, "out-of-range", message));
+        }
+    }
+}

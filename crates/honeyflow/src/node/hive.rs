@@ -1,0 +1,216 @@
+//! This node's part in its hives: one for each database that holds leases, and the one where the queen counts, which is
+//! one of these unless `[hive] url` names another.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use futures_util::future::join_all;
+use honeyflow_event::Name;
+use honeyflow_hive::{Hive, NodeId, Options, contract::HIVE, member::traits::shard_lease};
+use honeyflow_runtime::Failure;
+
+use crate::{
+    config::{Config, SourceConfig},
+    registry::HivePlace,
+};
+
+/// Without the store the row stays until it is buried: leaving is best effort.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A database, and what of this node's work lives there.
+pub struct Joined {
+    pub place: HivePlace,
+    pub sources: Vec<Name>,
+    pub hive: Hive,
+}
+
+impl Joined {
+    /// As this node last knew it.
+    pub fn holds(&self, lease: &str) -> bool {
+        let (Some(me), Some(view)) = (self.hive.node(), self.hive.view().view) else { return false };
+        view.leases.iter().any(|row| *row.name == *lease && row.holder == Some(me) && !row.free)
+    }
+}
+
+/// The one where the queen counts comes first.
+pub struct Hives(Vec<Joined>);
+
+/// Who the node is, as others see it.
+pub struct Identity<'a> {
+    pub name: &'a str,
+    pub incarnation: NodeId,
+    pub address: Option<String>,
+}
+
+/// A hive that the configuration leads to.
+pub struct Planned {
+    pub place: HivePlace,
+    pub name: String,
+    pub sources: Vec<Name>,
+    pub stands: bool,
+}
+
+impl Hives {
+    /// # Errors
+    /// If one of the stores cannot be opened, or refuses this node for good.
+    pub async fn join(config: &Config, identity: &Identity<'_>) -> Result<Hives, Failure> {
+        let mut joined = Vec::new();
+        for Planned { place, name, sources, stands } in plan(config)? {
+            let alone = sources.iter().any(|source| !embedded(config, source).is_empty());
+            if joined.is_empty() && config.hive.url.is_some() {
+                place.make_if_missing()?;
+            }
+            let store = place.open(&name, alone).await?;
+            let hive = Hive::join(store, options(config, identity, &sources, stands)).await?;
+            joined.push(Joined { place, sources, hive });
+        }
+        Ok(Hives(joined))
+    }
+
+    /// Where the queen counts.
+    pub fn own(&self) -> &Hive {
+        &self.0[0].hive
+    }
+
+    pub fn all(&self) -> &[Joined] {
+        &self.0
+    }
+
+    /// Where the source's leases are.
+    pub fn of(&self, source: &str) -> &Hive {
+        let found = self.0.iter().find(|joined| joined.sources.iter().any(|name| **name == *source));
+        found.map_or(self.own(), |joined| &joined.hive)
+    }
+
+    /// Whether the shard is worked on here.
+    pub fn holds(&self, source: &str, shard: u16) -> bool {
+        let lease = shard_lease(source, u32::from(shard));
+        self.0.iter().any(|joined| joined.sources.iter().any(|name| **name == *source) && joined.holds(&lease))
+    }
+
+    /// Leads nothing new; others get what it leads.
+    pub async fn drain(&self) {
+        join_all(self.0.iter().map(|joined| joined.hive.drain())).await;
+    }
+
+    pub async fn leave(&self) {
+        let left = join_all(self.0.iter().map(|joined| joined.hive.leave()));
+        let _ = tokio::time::timeout(LEAVE_WITHIN, left).await;
+    }
+
+    /// Returns once this node can be no member of one of them any more.
+    pub async fn ended(&self) -> Failure {
+        let ends = self.0.iter().map(|joined| {
+            Box::pin(async {
+                match joined.hive.ended().await {
+                    Some(failure) => failure,
+                    None => std::future::pending().await,
+                }
+            })
+        });
+        futures_util::future::select_all(ends).await.0
+    }
+}
+
+/// Where a source's leases are: with its rows, under one name whatever `[hive]` says, so that two clusters that work on
+/// one outbox by mistake still exclude each other.
+fn place_of(config: &Config, source: &SourceConfig) -> Result<HivePlace, Failure> {
+    HivePlace::of(&source.url, &format!("source.{}.url", source.name), folder(config))
+}
+
+/// Where the queen counts, and under which name.
+fn own_place(config: &Config) -> Result<(HivePlace, String), Failure> {
+    let place = match (&config.hive.url, config.sources.first()) {
+        (Some(url), _) => HivePlace::of(url, "hive.url", folder(config))?,
+        (None, Some(source)) => place_of(config, source)?,
+        (None, None) => {
+            return Err(Failure::fatal("no-source", "the configuration has no source; [source.NAME] with a url"));
+        }
+    };
+    Ok((place, config.hive.name.clone()))
+}
+
+fn folder(config: &Config) -> &Path {
+    config.file.parent().unwrap_or(Path::new(""))
+}
+
+/// The one where the queen counts comes first.
+pub fn plan(config: &Config) -> Result<Vec<Planned>, Failure> {
+    let (place, name) = own_place(config)?;
+    let mut planned = vec![Planned { place, name, sources: Vec::new(), stands: config.node.role.queen }];
+    for source in &config.sources {
+        let place = place_of(config, source)?;
+        match planned.iter_mut().find(|known| known.name == HIVE && known.place.is_same(&place)) {
+            Some(known) => known.sources.push(source.name.clone()),
+            None => planned.push(Planned {
+                place,
+                name: HIVE.to_owned(),
+                sources: vec![source.name.clone()],
+                stands: false,
+            }),
+        }
+    }
+    Ok(planned)
+}
+
+fn options(config: &Config, identity: &Identity<'_>, sources: &[Name], stands: bool) -> Options {
+    let (hive, role) = (&config.hive, &config.node.role);
+    let mut options = Options {
+        heartbeat: hive.heartbeat,
+        time_to_live: hive.time_to_live,
+        engaged_ttl: hive.engaged_ttl,
+        count_every: hive.count_every,
+        expected_nodes: hive.expected_nodes,
+        stands,
+        weight: Some(role.weight),
+        sources: (!role.source).then(Vec::new),
+        pin: role.pins.clone(),
+        on_stuck: Some(Arc::new(end_stuck)),
+        ..Options::named(identity.name)
+    };
+    let mut say = |key: &str, value: serde_json::Value| drop(options.meta.insert(key.to_owned(), value));
+    say("version", env!("CARGO_PKG_VERSION").into());
+    say("pid", std::process::id().into());
+    say("host", super::host_name().into());
+    // One process is a node of its own in each database: this tells that they are one.
+    say("process", identity.incarnation.to_string().into());
+    say("roles", roles(config).into());
+    let started = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    say("started-ms", u64::try_from(started.as_millis()).unwrap_or(0).into());
+    if let Some(address) = &identity.address {
+        say("address", address.as_str().into());
+    }
+    if let Some(zone) = &role.zone {
+        say("zone", zone.as_str().into());
+    }
+    let indexes: Vec<String> = sources.iter().flat_map(|source| embedded(config, source)).collect();
+    if !indexes.is_empty() {
+        say("indexes", indexes.into());
+    }
+    options
+}
+
+fn roles(config: &Config) -> Vec<&'static str> {
+    let role = &config.node.role;
+    [(role.source, "source"), (role.queen, "queen")].into_iter().filter_map(|(has, name)| has.then_some(name)).collect()
+}
+
+fn end_stuck() {
+    eprintln!("honeyflow: nothing has moved in this process for half a minute; it ends, so that another can work");
+    std::process::exit(1);
+}
+
+/// Sinks in this node's own data folder that the source feeds. An index has one writer: such a node works alone.
+pub fn embedded(config: &Config, source: &str) -> Vec<String> {
+    if !config.node.role.source {
+        return Vec::new();
+    }
+    let feeds = |sink: &str| {
+        let entities = config.entities_into(sink);
+        entities.iter().any(|name| config.entity(name).is_some_and(|entity| *entity.source == *source))
+    };
+    config.sinks.iter().filter(|sink| feeds(&sink.name)).map(|sink| sink.name.to_string()).collect()
+}

@@ -1,0 +1,148 @@
+//! Which address leads to which hive. One database is one hive, however it is written.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use honeyflow_hive::HiveStore;
+use honeyflow_runtime::Failure;
+
+use crate::config::Url;
+
+/// Databases that a hive can live in.
+#[cfg(not(feature = "postgres"))]
+pub const HIVE_SCHEMES: &[&str] = &["sqlite"];
+#[cfg(feature = "postgres")]
+pub const HIVE_SCHEMES: &[&str] = &["sqlite", "postgres", "postgresql"];
+
+/// Where a hive lives.
+#[derive(Clone)]
+pub struct HivePlace {
+    kind: Kind,
+    /// Two addresses of one database have the same.
+    identity: String,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Sqlite(PathBuf),
+    #[cfg(feature = "postgres")]
+    Postgres(Arc<crate::config::secret::Secret>),
+}
+
+impl HivePlace {
+    /// `place`: the key of the configuration, for messages. Relative paths are looked for in `folder`.
+    pub fn of(url: &Url, place: &str, folder: &Path) -> Result<HivePlace, Failure> {
+        let url = url.resolve().map_err(|unresolved| {
+            Failure::fatal("unresolved", format!("{place}: {unresolved}; {}", unresolved.help()))
+        })?;
+        let text = url.reveal();
+        if let Some(path) = text.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+            let path = folder.join(path);
+            let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
+            return Ok(HivePlace { kind: Kind::Sqlite(path), identity: format!("sqlite:{}", identity.display()) });
+        }
+        #[cfg(feature = "postgres")]
+        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
+            let identity = without_user(text);
+            return Ok(HivePlace { kind: Kind::Postgres(Arc::new(url)), identity });
+        }
+        let known = HIVE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
+        Err(Failure::fatal("unknown-url", format!("{place}: this build has no hive for this address; it has {known}")))
+    }
+
+    pub fn is_same(&self, other: &HivePlace) -> bool {
+        self.identity == other.identity
+    }
+
+    /// For people: nothing secret.
+    pub fn shown(&self) -> &str {
+        &self.identity
+    }
+
+    /// `alone`: refuses to join while another node lives there, where the database can tell.
+    pub async fn open(&self, hive: &str, alone: bool) -> Result<Arc<dyn HiveStore>, Failure> {
+        match &self.kind {
+            Kind::Sqlite(path) => {
+                let options = honeyflow_hive_sqlite::Options {
+                    alone,
+                    hive: hive.to_owned(),
+                    ..honeyflow_hive_sqlite::Options::new(path)
+                };
+                Ok(Arc::new(honeyflow_hive_sqlite::SqliteHive::open(&options)?))
+            }
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(url) => {
+                use honeyflow_hive_postgres::{Options, PostgresHive};
+                let options = Options { hive: hive.into(), ..Options::new(url.reveal()) };
+                Ok(Arc::new(PostgresHive::open(&options)?))
+            }
+        }
+    }
+
+    /// A hive of its own needs a file; a source's must be there already.
+    pub fn make_if_missing(&self) -> Result<(), Failure> {
+        if let Kind::Sqlite(path) = &self.kind {
+            let made = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            made.map_err(|error| {
+                Failure::fatal("cannot-open", format!("[hive] url: cannot open {}: {error}", path.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether its nodes are processes of this machine, told apart by kernel locks.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Sqlite(path) => Some(path),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres(_) => None,
+        }
+    }
+}
+
+/// `postgres://host:port/database`: who asks and how does not make it another one.
+#[cfg(feature = "postgres")]
+pub(crate) fn without_user(url: &str) -> String {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = host.to_ascii_lowercase();
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if has_port { "" } else { ":5432" };
+    format!("postgres://{host}{port}/{database}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(url: &str) -> HivePlace {
+        HivePlace::of(&Url::Written(url.to_owned()), "hive.url", Path::new("/shop")).unwrap()
+    }
+
+    #[test]
+    fn hv_43_one_database_is_one_hive_however_it_is_written() {
+        assert!(place("sqlite:shop.db").is_same(&place("sqlite:///shop/shop.db")));
+        assert!(!place("sqlite:shop.db").is_same(&place("sqlite:other.db")));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn hv_43_a_user_or_a_default_port_makes_no_other_hive() {
+        let one = place("postgres://a@DB.example/shop?sslmode=require");
+        assert!(one.is_same(&place("postgresql://b:secret@db.example:5432/shop")));
+        assert!(!one.is_same(&place("postgres://a@db.example:5433/shop")));
+        assert!(!one.is_same(&place("postgres://a@db.example/other")));
+        assert_eq!(one.shown(), "postgres://db.example:5432/shop");
+    }
+
+    #[test]
+    fn an_address_of_another_kind_is_refused_without_being_repeated() {
+        let failure =
+            HivePlace::of(&Url::Written("etcd://a:secret@b".into()), "hive.url", Path::new("")).err().unwrap();
+        assert!(failure.message.contains("sqlite:") && !failure.message.contains("secret"), "{failure}");
+    }
+}

@@ -1,0 +1,14 @@
+//! Several nodes on one outbox, as processes: killed, drained and joined under load. Whatever happens to nodes, every
+//! change is done, no key is worked on twice at once, and versions never fall.
+
+#[expect(dead_code, reason = "another suite needs the rest")]
+#[path = "../fault/http.rs"]
+mod http;
+#[expect(dead_code, reason = "another suite needs the rest")]
+#[path = "../fault/node.rs"]
+mod node;
+mod postgres;
+mod recorder;
+mod shop;
+#[path = "../fault/wait.rs"]
+mod wait;

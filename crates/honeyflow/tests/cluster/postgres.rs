@@ -1,0 +1,219 @@
+//! One outbox of 64 shards, several nodes.
+
+use rustix::process::Signal;
+
+use crate::{node::Node, shop::Shop, wait};
+
+const BOOKS: u32 = 600;
+
+/// Changes all books so many times, in small transactions.
+fn load(shop: &Shop, rounds: std::ops::Range<u32>) {
+    for round in rounds {
+        for part in 0..6 {
+            shop.change(&format!("title {round}"), &format!("id % 6 = {part}"));
+        }
+    }
+}
+
+fn epochs(shop: &Shop) -> Vec<(String, u64)> {
+    let rows = shop.psql("select name || '|' || epoch from hive_lease order by name");
+    let pair = |row: &str| {
+        let (name, epoch) = row.split_once('|')?;
+        Some((name.to_owned(), epoch.parse().ok()?))
+    };
+    rows.lines().filter_map(pair).collect()
+}
+
+fn three(shop: &Shop) -> Vec<(&'static str, Node)> {
+    let nodes: Vec<_> = ["a", "b", "c"].map(|name| (name, shop.start(name))).into();
+    shop.until_shared(&["a", "b", "c"]);
+    nodes
+}
+
+/// OB-61, HV-56: kill -9 under load; the others take over, every event is done, epochs rise.
+#[test]
+fn ob_61_three_nodes_share_an_outbox_and_outlive_the_death_of_one() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let mut nodes = three(&shop);
+    load(&shop, 0..2);
+    let before = epochs(&shop);
+    let queen = shop.queen();
+    let victim = nodes.iter().position(|(name, _)| *name != queen).expect("two are not");
+    let (victim, killed) = nodes.remove(victim);
+    killed.kill();
+    load(&shop, 2..4);
+    let names: Vec<&str> = nodes.iter().map(|(name, _)| *name).collect();
+    shop.until_shared(&names);
+    load(&shop, 4..5);
+    shop.until_quiet(&nodes.iter().map(|(_, node)| node).collect::<Vec<_>>());
+    shop.assert_done();
+    let after = epochs(&shop);
+    let risen = before.iter().zip(&after).filter(|(before, after)| after.1 > before.1).count();
+    assert!(risen >= 21, "the shards of {victim} have new owners: {risen}");
+    assert!(before.iter().zip(&after).all(|(before, after)| before.0 == after.0 && after.1 >= before.1), "none fell");
+    assert_eq!(shop.shards(victim), 0);
+    for (_, node) in nodes {
+        node.stop();
+    }
+}
+
+/// HV-44: the queen's death costs no event, and another follows her.
+#[test]
+fn hv_44_the_queen_is_killed_and_another_follows() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let mut nodes = three(&shop);
+    let queen = shop.queen();
+    let epoch = epochs(&shop).into_iter().find(|(name, _)| name == "queen").expect("a queen").1;
+    load(&shop, 0..1);
+    let at = nodes.iter().position(|(name, _)| *name == queen).expect("she is one of them");
+    nodes.remove(at).1.kill();
+    load(&shop, 1..3);
+    let next = wait::until("another queen", || Some(shop.queen()).filter(|name| *name != queen));
+    assert!(nodes.iter().any(|(name, _)| *name == next));
+    let now = epochs(&shop).into_iter().find(|(name, _)| name == "queen").expect("a queen").1;
+    assert!(now > epoch);
+    shop.until_quiet(&nodes.iter().map(|(_, node)| node).collect::<Vec<_>>());
+    shop.assert_done();
+    let told = shop.ask("a", &["hive", "why"]);
+    let taken = told.last().expect("how she became it");
+    assert_eq!((taken["what"].as_str(), taken["node"].as_str()), (Some("taken"), Some(next.as_str())), "{told:?}");
+}
+
+/// OB-62, OB-72: SIGTERM hands over; nothing waits for a time to live.
+#[test]
+fn ob_62_a_node_that_is_told_to_stop_hands_over() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let mut nodes = three(&shop);
+    load(&shop, 0..1);
+    let (name, leaving) = nodes.remove(0);
+    let id = shop.psql(&format!("select id from hive_node where name = '{name}'"));
+    leaving.signal(Signal::TERM);
+    load(&shop, 1..2);
+    let log = shop.home().join(format!("{name}.log"));
+    assert!(leaving.wait().success(), "{}", std::fs::read_to_string(log).unwrap_or_default());
+    assert_eq!(
+        shop.number(&format!("select count(*) from hive_node where name = '{name}'")),
+        0,
+        "it has left, not died"
+    );
+    assert_eq!(shop.number(&format!("select count(*) from hive_event where kind = 'left' and node = '{id}'")), 1);
+    shop.until_shared(&["b", "c"]);
+    let back = shop.start(name);
+    shop.until_shared(&["a", "b", "c"]);
+    load(&shop, 2..3);
+    shop.until_quiet(&[&back, &nodes[0].1, &nodes[1].1]);
+    shop.assert_done();
+}
+
+/// OB-30: an author's books lie on other shards than the author; each is worked on where it belongs.
+#[test]
+fn ob_30_what_a_change_leads_to_is_worked_on_by_its_own_shard() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let nodes = three(&shop);
+    shop.until_quiet(&nodes.iter().map(|(_, node)| node).collect::<Vec<_>>());
+    for round in 0..5 {
+        shop.psql(&format!(
+            "begin; update author set name = 'author {round}-' || id;
+             insert into honeyflow_outbox(entity, entity_key) select 'author', id from author; commit"
+        ));
+        // The same books at the same time by their own events: two owners would meet.
+        shop.change(&format!("title {round}"), "id % 3 = 0");
+    }
+    shop.until_quiet(&nodes.iter().map(|(_, node)| node).collect::<Vec<_>>());
+    shop.assert_done();
+}
+
+/// HV-32: what people see, with nodes running and with none.
+#[test]
+fn hv_32_the_hive_is_listed_shown_handed_over_and_drained() {
+    let Some(shop) = Shop::new(10) else { return };
+    let nodes = three(&shop);
+    let listed = shop.ask("a", &["hive", "list"]);
+    let names: Vec<_> = listed.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "{listed:?}");
+    assert_eq!(listed.iter().filter(|row| row["queen"] == true).count(), 1);
+    let shown = &shop.ask("b", &["hive", "show"])[0];
+    assert_eq!((shown["alive"].as_u64(), shown["shards"][0]["held"].as_u64()), (Some(3), Some(64)), "{shown}");
+    let before = shop.queen();
+    let heir = ["a", "b", "c"].into_iter().find(|name| *name != before).expect("another");
+    let handed = shop.run("a", &["hive", "hand-over", "--to", heir]);
+    assert_eq!(handed.code, 0, "{}{}", handed.out, handed.err);
+    assert_eq!(shop.queen(), heir);
+    let odd = shop.run("a", &["hive", "hand-over", "--to", "nobody"]);
+    assert_eq!(odd.code, 2, "{}", odd.err);
+    let drained = shop.run("a", &["hive", "drain", heir]);
+    assert_eq!(drained.code, 0, "{}{}", drained.out, drained.err);
+    assert_eq!(shop.shards(heir), 0);
+    let listed = shop.ask("a", &["hive", "list"]);
+    let state = |name: &str| listed.iter().find(|row| row["name"] == name).map(|row| row["state"].clone());
+    assert_eq!(state(heir), Some("draining".into()), "{listed:?}");
+    for (_, node) in nodes {
+        node.kill();
+    }
+    assert_eq!(shop.ask("a", &["hive", "list"]).len(), 3, "also with every node stopped");
+    assert_eq!(shop.run("a", &["hive", "accept-restore", "--yes"]).code, 1, "nothing was restored");
+}
+
+/// HV-8: two nodes of one name are two members.
+#[test]
+fn same_name_two_leaders() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let first = shop.start("twin");
+    shop.configure("other", "");
+    let text = std::fs::read_to_string(shop.home().join("other.toml")).expect("a file");
+    std::fs::write(shop.home().join("other.toml"), text.replace("\"other\"", "\"twin\"")).expect("a file");
+    let second = shop.launch("other").ready();
+    wait::until("both hold some", || {
+        let held = shop.number("select count(distinct holder) from hive_lease where name like 'shard/%'");
+        (held == 2 && shop.shards("twin") == 64).then_some(())
+    });
+    load(&shop, 0..2);
+    shop.until_quiet(&[&first, &second]);
+    shop.assert_done();
+    let refused = shop.run("twin", &["hive", "drain", "twin"]);
+    assert!(refused.code == 2 && refused.err.contains("2 nodes are called"), "{}", refused.err);
+}
+
+/// A server that is not there, and one that does not let us in.
+#[test]
+fn what_cannot_be_reached_is_said() {
+    let Some(shop) = Shop::new(1) else { return };
+    shop.configure("a", "");
+    let good = std::fs::read_to_string(shop.home().join("address")).expect("a file");
+    let (_, rest) = good.split_once('@').expect("a user");
+    for (address, wanted) in [
+        ("postgres://bee:hidden@127.0.0.1:1/shop".to_owned(), "127.0.0.1"),
+        (format!("postgres://nobody:hidden@{rest}"), "nobody"),
+    ] {
+        std::fs::write(shop.home().join("address"), address).expect("a file");
+        for verb in [&["start", "--yes"][..], &["hive", "list"], &["source", "list"]] {
+            let ran = shop.run("a", verb);
+            let said = format!("{}{}", ran.out, ran.err);
+            assert!(!said.contains("hidden"), "{verb:?}: {said}");
+            if verb[0] != "source" {
+                assert_ne!(ran.code, 0, "{verb:?}: {said}");
+                assert!(said.to_lowercase().contains("connect") || said.contains(wanted), "{verb:?}: {said}");
+            }
+        }
+    }
+}
+
+/// OB-67: pinned shards go to the node that is pinned to them; with it gone, to the others.
+#[test]
+fn ob_67_pinned_shards_go_where_they_are_pinned() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    shop.configure("pinned", "pin = { shop = \"0-7\" }");
+    let pinned = shop.launch("pinned").ready();
+    let other = shop.start("other");
+    wait::until("each has its own", || (shop.shards("pinned") == 8 && shop.shards("other") == 56).then_some(()));
+    let held = shop.number(
+        "select count(*) from hive_lease l join hive_node n on n.id = l.holder where n.name = 'pinned'
+         and l.name ~ '^shard/shop/[0-7]$'",
+    );
+    assert_eq!(held, 8);
+    pinned.kill();
+    wait::until("the other takes them", || (shop.shards("other") == 64).then_some(()));
+    load(&shop, 0..1);
+    shop.until_quiet(&[&other]);
+    shop.assert_done();
+}

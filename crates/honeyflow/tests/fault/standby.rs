@@ -1,0 +1,135 @@
+//! Two nodes on one SQLite database, each with a data folder of its own: one works, the other stands by, unless one of
+//! them keeps an index.
+
+use crate::{call::Scripted, node::Node, shop::Shop, wait};
+
+/// A shop whose changes are only told to a server; with a second configuration, of a node that may stand by.
+fn telling(books: u32) -> (Shop, std::sync::Arc<Scripted>) {
+    let (scripted, port) = Scripted::serve();
+    let shop = Shop::new(books);
+    let text = shop.config();
+    let (head, _) = text.split_once("[sink.book]").expect("a sink");
+    let workflow = format!(
+        r#"
+[workflow.book]
+on = [{{ source = "shop", entity = "book" }}]
+step.load = {{ use = "sql.load" }}
+step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{port}/{{.id}}/{{.title}}", method = "POST", http = true, allow-networks = ["127.0.0.0/8"] }}
+"#
+    );
+    let text = format!("{head}{workflow}").replace("[node]\n", "[node]\nname = \"first\"\n");
+    shop.write_config(&text);
+    let text = text.replace("\"first\"", "\"second\"").replace("\"data\"", "\"other\"");
+    std::fs::write(shop.home().join("other.toml"), text).expect("a file");
+    (shop, scripted)
+}
+
+fn second(shop: &Shop) -> Node {
+    let command = shop.command_with("other.toml", &["start", "--yes"]);
+    Node::launch(command, &shop.home().join("second.log"), shop.home().join("other/node.json"))
+}
+
+fn stands_by(node: &Node) {
+    node.until("it is a member and holds nothing", |status| {
+        let nodes = status["hives"][0]["nodes"].as_array()?;
+        let ready = status["node"]["ready"].as_bool()?;
+        (nodes.len() == 2 && ready && status["engine"]["sources"][0]["epoch"].is_null()).then_some(())
+    });
+}
+
+fn titled(scripted: &Scripted, title: &str) -> usize {
+    let mut paths: Vec<String> = scripted.paths().into_iter().filter(|path| path.ends_with(title)).collect();
+    paths.sort();
+    paths.dedup();
+    paths.len()
+}
+
+/// HV-39, HV-92: the kernel tells of the death; nobody waits for a time to live.
+#[test]
+fn hv_39_a_standby_takes_over_when_the_first_is_killed() {
+    let (shop, scripted) = telling(50);
+    let first = shop.start();
+    let second = second(&shop);
+    stands_by(&second);
+    shop.until_quiet(&first);
+    let epoch = first.epoch();
+    shop.sql("update book set title = 'before'");
+    first.kill();
+    shop.sql("update book set title = 'after'");
+    assert!(second.epoch() > epoch);
+    shop.until_quiet(&second);
+    assert_eq!(titled(&scripted, "/after"), 50);
+    let first = shop.launch();
+    stands_by(&first);
+    second.stop();
+    shop.sql("update book set title = 'third'");
+    shop.until_quiet(&first);
+    assert_eq!(titled(&scripted, "/third"), 50);
+}
+
+#[test]
+fn hv_45_a_node_that_is_told_to_stop_hands_over_to_the_standby() {
+    let (shop, scripted) = telling(20);
+    let first = shop.start();
+    let second = second(&shop);
+    stands_by(&second);
+    shop.until_quiet(&first);
+    first.stop();
+    shop.sql("update book set title = 'handed over'");
+    shop.until_quiet(&second);
+    assert_eq!(titled(&scripted, "/handed%20over"), 20);
+    assert_eq!(shop.number("select count(*) from hive_event where kind = 'buried'"), 0, "it has left, not died");
+}
+
+/// Whoever keeps an index must see every event: it works alone, whichever of the two comes first.
+#[test]
+fn hv_39_nobody_works_beside_a_node_that_keeps_an_index() {
+    let indexing = Shop::new(30);
+    let with_index = indexing.config();
+    let (shop, _scripted) = telling(30);
+    std::fs::write(shop.home().join("index.toml"), with_index.replace("\"data\"", "\"indexed\"")).expect("a file");
+    let index = || {
+        let command = shop.command_with("index.toml", &["start", "--yes"]);
+        Node::launch(command, &shop.home().join("index.log"), shop.home().join("indexed/node.json"))
+    };
+    let refused = |node: Node| assert_eq!(node.wait().code(), Some(1));
+    let plain = shop.start();
+    let pid = plain.pid();
+    refused(index());
+    let log = std::fs::read_to_string(shop.home().join("index.log")).expect("a log");
+    assert!(log.contains("another-node") && log.contains(&pid.to_string()) && log.contains("[sink.book]"), "{log}");
+    plain.kill();
+    let _keeper = index().ready();
+    refused(second(&shop));
+    let log = std::fs::read_to_string(shop.home().join("second.log")).expect("a log");
+    assert!(log.contains("another-node") && log.contains("[sink.book]"), "{log}");
+    wait::until("the keeper goes on", || (shop.waiting() == 0).then_some(()));
+}
+
+/// HV-32, with every node stopped too.
+#[test]
+fn hv_32_the_hive_of_a_file_is_listed_and_shown() {
+    let (shop, _scripted) = telling(5);
+    assert!(shop.ask(&["hive", "list"]).is_empty(), "nobody was ever here");
+    let first = shop.start();
+    let second = second(&shop);
+    stands_by(&second);
+    let listed = wait::until("a queen is listed", || {
+        Some(shop.ask(&["hive", "list"])).filter(|rows| rows.iter().any(|row| row["queen"] == true))
+    });
+    let names: Vec<_> = listed.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["first", "second"], "{listed:?}");
+    assert_eq!(listed[0]["shards"], 1);
+    let shown = &shop.ask(&["hive", "show"])[0];
+    assert_eq!(shown["shards"][0]["by"][0]["node"], "first", "{shown}");
+    let watched = shop.ask(&["hive", "watch", "--looks", "1"]);
+    assert_eq!(watched[0]["nodes"].as_array().map(Vec::len), Some(2));
+    let why = shop.ask(&["hive", "why", "--lease", "shard/shop/0"]);
+    assert_eq!(why.last().expect("a term")["what"], "taken", "{why:?}");
+    assert_eq!(shop.run(&["hive", "why", "--at", "never"]).code, 2);
+    assert_eq!(shop.run(&["hive", "why", "--at", "3650d"]).code, 1, "nothing is known of then");
+    first.stop();
+    second.stop();
+    let shown = &shop.ask(&["hive", "show"])[0];
+    assert_eq!((shown["alive"].as_u64(), shown["queen"].is_null()), (Some(0), true), "{shown}");
+}
