@@ -5,8 +5,12 @@ use honeyflow_services::{Server, Throwaway, throwaway};
 
 use crate::server::{self, Node};
 
-fn node() -> Option<Throwaway> {
-    throwaway(Server::Redis, &["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"])
+/// A server and the port by which the others of its cluster reach it.
+fn node() -> Option<(Throwaway, u16)> {
+    let bus = server::free_port();
+    let arguments = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port"];
+    let server = throwaway(Server::Redis, &[&arguments[..], &[&bus.to_string()]].concat())?;
+    Some((server, bus))
 }
 
 async fn knows_all_slots(url: &str) {
@@ -22,7 +26,7 @@ async fn knows_all_slots(url: &str) {
 /// HV-6: whichever server of a cluster is named, the hive is found, and its scripts stay within their slot.
 #[tokio::test]
 async fn hv_6_in_a_cluster_the_hive_is_found_where_its_slot_is() {
-    let Some((here, there)) = node().zip(node()) else { return };
+    let Some(((here, _), (there, bus))) = node().zip(node()) else { return };
     let slot: u16 =
         server::ask(&server::connection(here.url()).await, redis::cmd("CLUSTER").arg("KEYSLOT").arg("{hive:x}:view"))
             .await;
@@ -31,7 +35,8 @@ async fn hv_6_in_a_cluster_the_hive_is_found_where_its_slot_is() {
     server::tell(here.url(), &["CLUSTER", "ADDSLOTSRANGE", "0", &below, &above, "16383"]).await;
     server::tell(there.url(), &["CLUSTER", "ADDSLOTS", &slot.to_string()]).await;
     server::tell(there.url(), &["CLUSTER", "SET-CONFIG-EPOCH", "2"]).await;
-    server::tell(here.url(), &["CLUSTER", "MEET", "127.0.0.1", &there.port().to_string()]).await;
+    let (port, bus) = (there.port().to_string(), bus.to_string());
+    server::tell(here.url(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
     knows_all_slots(here.url()).await;
     knows_all_slots(there.url()).await;
 

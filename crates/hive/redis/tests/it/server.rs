@@ -1,17 +1,26 @@
 //! The server as a test reaches around the hive.
 
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     HiveStore, NodeId, Reply, Request,
     contract::{Claim, Head, Mint, Refusal, State, Status, View},
 };
 use honeyflow_hive_redis::{Options, RedisHive};
-use redis::{Cmd, FromRedisValue, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, aio::MultiplexedConnection};
 use uuid::Uuid;
 
 /// A connection of one's own.
 pub async fn connection(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.expect("the server answers")
+    let patient = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(patient).set_response_timeout(patient);
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("the server answers")
 }
 
 pub async fn ask<T: FromRedisValue>(connection: &MultiplexedConnection, command: &Cmd) -> T {
@@ -23,6 +32,16 @@ pub async fn tell(url: &str, words: &[&str]) -> redis::Value {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     ask(&connection(url).await, &command).await
+}
+
+/// For a server's second door: below those that servers and outgoing connections get.
+pub fn free_port() -> u16 {
+    static SEARCHES: AtomicU32 = AtomicU32::new(0);
+    let search = SEARCHES.fetch_add(1, Ordering::Relaxed);
+    let start = std::process::id().wrapping_mul(31).wrapping_add(search.wrapping_mul(97)) % 5_000;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let all = (0..5_000).filter_map(|step| u16::try_from(15_000 + (start + step) % 5_000).ok());
+    all.into_iter().find(is_free).expect("a free port")
 }
 
 /// A hive that nobody else in this run uses.
@@ -44,7 +63,8 @@ pub struct Node {
     pub id: NodeId,
 }
 
-pub const TTL_MS: u64 = 6_000;
+/// Nobody expires while a test runs, on however busy a machine.
+pub const TTL_MS: u64 = 60_000;
 
 pub fn join(id: NodeId) -> Request {
     Request::Join { node: id, name: "node".into(), heartbeat_ms: 2_000, ttl_ms: TTL_MS, meta: "{}".into() }

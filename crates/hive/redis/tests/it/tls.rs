@@ -1,12 +1,6 @@
 //! `rediss://`: certificates are those that the machine knows.
 
-use std::{
-    fs,
-    net::{Ipv4Addr, TcpListener},
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    process::Command,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use honeyflow_hive::{HiveStore, Request};
 use honeyflow_runtime::Class;
@@ -42,9 +36,7 @@ async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
     }
     let path = |file: &str| folder.path().join(file).to_str().unwrap().to_owned();
     let (certificate, key) = (path("certificate.pem"), path("key.pem"));
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = free.local_addr().unwrap().port().to_string();
-    drop(free);
+    let port = server::free_port().to_string();
     let arguments = ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key];
     let arguments = [&arguments[..], &["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"]].concat();
     let Some(plain) = throwaway(Server::Redis, &arguments) else { return };
