@@ -14,6 +14,8 @@ use std::{
 use honeyflow_runtime::Failure;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::planted;
+
 pub(crate) struct Lane<J> {
     jobs: SyncSender<Queued<J>>,
     room: Arc<Semaphore>,
@@ -40,9 +42,13 @@ impl<J: Send + 'static> Lane<J> {
     ) -> Result<Lane<J>, Failure> {
         let queue_max = queue_max.clamp(1, 1 << 16);
         let (jobs, queue) = sync_channel(queue_max);
+        let planted = planted::current();
         thread::Builder::new()
             .name(name)
-            .spawn(move || run(queue))
+            .spawn(move || {
+                planted::plant(planted);
+                run(queue);
+            })
             .map_err(|error| Failure::retry("no-thread", format!("start a thread for the database: {error}")))?;
         Ok(Lane { jobs, room: Arc::new(Semaphore::new(queue_max)) })
     }

@@ -16,6 +16,7 @@ mod lane;
 mod large;
 mod load;
 mod outcome;
+pub mod planted;
 mod poll;
 mod recover;
 mod rewrite;

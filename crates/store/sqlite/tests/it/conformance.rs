@@ -44,7 +44,7 @@ fn insert(application: &Connection, raw: Raw) -> EventId {
     application.last_insert_rowid()
 }
 
-async fn fresh() -> Harness {
+pub async fn fresh() -> Harness {
     let links = "create table book_author(author_id integer, book_id integer);
          with recursive n(i) as (select 11 union all select i + 1 from n where i < 35)
          insert into book_author select 7, i from n;

@@ -6,6 +6,8 @@ mod document;
 mod edge;
 mod grouping;
 mod open;
+#[cfg(feature = "planted")]
+mod planted;
 mod speed;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};

@@ -1,0 +1,51 @@
+//! Bugs planted on purpose: a suite that stays green with one of them on is worth nothing.
+//!
+//! Without the feature `planted`, [`on`] is a constant and every call site compiles to nothing. A plant belongs to a
+//! thread; a store's threads take over the one of the thread that opened it.
+//!
+//! - `PB-2`: what is journaled is written whatever the fence says
+//! - `PB-20`: what is parked leaves its rows behind
+//! - `PB-30`: what was parked long ago is removed with old history
+
+#[cfg(all(feature = "planted", not(debug_assertions)))]
+compile_error!("the feature `planted` puts bugs into the program: it is for tests, never for a release");
+
+/// The bug that is switched on, if any.
+pub type Plant = Option<&'static str>;
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Plant> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this bug is switched on in this thread.
+#[cfg(feature = "planted")]
+pub fn on(bug: &str) -> bool {
+    PLANTED.get().is_some_and(|planted| planted == bug)
+}
+
+/// Switches one bug on in this thread, or all off.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Plant) {
+    PLANTED.set(bug);
+}
+
+#[cfg(feature = "planted")]
+pub(crate) fn current() -> Plant {
+    PLANTED.get()
+}
+
+/// Whether this bug is switched on: never.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn on(_bug: &str) -> bool {
+    false
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn plant(_bug: Plant) {}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn current() -> Plant {
+    None
+}
