@@ -9,6 +9,7 @@ pub mod explain;
 pub mod hive;
 pub mod init;
 pub mod output;
+mod pace;
 pub mod parked;
 pub mod reindex;
 mod reload;

@@ -2,14 +2,23 @@
 //! index is outdated or a new generation is wanted: then the next one is built beside it and swapped. Interrupted, it
 //! goes on where it was. An index that is damaged is set aside first and made anew.
 
+use std::{num::NonZeroU32, time::Instant};
+
 use honeyflow_sink_tantivy::TantivySink;
 use honeyflow_store::{Admin, AdminReply};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Context, Done, Fault, no_such};
+use super::{Context, Done, Fault, no_such, pace::Pace};
 use crate::{
     config::{Config, EntityConfig, SinkConfig},
-    node::{self, alone::Worker, data, generation, rebuild, reindex, shape, source::OpenSource},
+    node::{
+        self,
+        alone::Worker,
+        data, generation, rebuild,
+        reindex::{self, Queued},
+        shape,
+        source::OpenSource,
+    },
     registry,
 };
 
@@ -20,6 +29,9 @@ pub struct Arguments {
     /// Build the index anew beside the one that is served, and swap them when it is complete
     #[arg(long)]
     new_generation: bool,
+    /// At most so many rows a second; as fast as they are worked on without it
+    #[arg(long, value_name = "ROWS", conflicts_with = "no_wait")]
+    rate: Option<NonZeroU32>,
     /// Only ask for it; a node works on it when it runs
     #[arg(long)]
     no_wait: bool,
@@ -60,7 +72,7 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
     }
     let worker = if arguments.no_wait { None } else { Some(Worker::begin(&config).await?) };
     for name in &entities {
-        in_place(&config, find(&config, name)?, worker.as_ref(), context).await?;
+        in_place(&config, find(&config, name)?, worker.as_ref(), arguments.rate, context).await?;
     }
     for sink in renewed {
         match &worker {
@@ -108,6 +120,7 @@ async fn in_place(
     config: &Config,
     entity: &EntityConfig,
     worker: Option<&Worker>,
+    rate: Option<NonZeroU32>,
     context: &Context,
 ) -> Result<(), Fault> {
     let open = open(config, entity).await?;
@@ -117,9 +130,14 @@ async fn in_place(
     let events = match worker {
         None => reindex::queue_all(store, &bound.entity).await?,
         Some(worker) => {
-            let queued = |events| bar.set_message(format!("{events} rows queued"));
-            let events = reindex::reindex(store, &bound.entity, queued).await?;
-            worker.until_idle(&open, |left| bar.set_message(format!("{events} rows queued, {left} left"))).await?;
+            let total = reindex::count(store, &bound.entity).await?;
+            let (began, mut pace) = (Instant::now(), Pace::default());
+            let mut shown = |queued: Queued, total: u64| {
+                pace.note(began.elapsed(), queued.events.saturating_sub(queued.waiting));
+                bar.set_message(pace.sentence(Some(total)));
+            };
+            let events = reindex::reindex(store, &bound.entity, rate, |queued| shown(queued, total)).await?;
+            worker.until_idle(&open, |waiting| shown(Queued { events, waiting }, events)).await?;
             events
         }
     };
@@ -136,8 +154,10 @@ async fn follow(
     context: &Context,
 ) -> Result<(), Fault> {
     let bar = spinner();
+    let (began, mut pace) = (Instant::now(), Pace::default());
     let built = worker.until_built(home, &sink.name, word, |progress| {
-        bar.set_message(format!("generation of {}: {} rows queued", sink.name, progress.events()));
+        pace.note(began.elapsed(), progress.events());
+        bar.set_message(format!("generation of {}: {} queued", sink.name, pace.sentence(None)));
     });
     let built = built.await?;
     bar.finish_and_clear();

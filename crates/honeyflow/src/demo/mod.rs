@@ -92,8 +92,8 @@ pub async fn run(options: Options) -> Result<Report, Failure> {
     let mut running = node.run(&config, service, listener)?;
     let store = node.sources[0].database.store.clone();
     bar.set_message("indexing what is there");
-    reindex::reindex(&store, &node.sources[0].bound[0].entity, |events| {
-        bar.set_message(format!("indexing what is there: {events} books"));
+    reindex::reindex(&store, &node.sources[0].bound[0].entity, None, |queued| {
+        bar.set_message(format!("indexing what is there: {} books", queued.events));
     })
     .await?;
     wait_until_quiet(&node, &bar).await?;

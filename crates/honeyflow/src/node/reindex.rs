@@ -1,7 +1,7 @@
 //! Reindex in place: one event per row, behind everything else. Live traffic goes on; positions are kept, so that an
 //! interrupted one goes on where it was.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use honeyflow_event::{Key, Kind, PRIORITY_REINDEX, Priority};
 use honeyflow_runtime::Failure;
@@ -20,39 +20,82 @@ struct Position {
     done: bool,
 }
 
-/// Stores an event for every row of the entity's table, no faster than they are worked on; `progress` hears how many
-/// so far.
-pub async fn reindex(store: &dyn Store, entity: &Entity, progress: impl FnMut(u64)) -> Result<u64, Failure> {
-    store_events(store, entity, WAITING_MAX, progress).await
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued {
+    pub events: u64,
+    /// Of them, those that nobody has worked on yet.
+    pub waiting: u64,
+}
+
+/// Stores an event for every row of the entity's table, no faster than they are worked on, nor than so many a second;
+/// `progress` hears how far it is.
+pub async fn reindex(
+    store: &dyn Store,
+    entity: &Entity,
+    rate: Option<NonZeroU32>,
+    progress: impl FnMut(Queued),
+) -> Result<u64, Failure> {
+    store_events(store, entity, WAITING_MAX, rate, progress).await
 }
 
 /// The same all at once, while no node works on them yet.
 pub async fn queue_all(store: &dyn Store, entity: &Entity) -> Result<u64, Failure> {
-    store_events(store, entity, u64::MAX, |_| {}).await
+    store_events(store, entity, u64::MAX, None, |_| {}).await
+}
+
+/// Rows of the entity's table, counted by their keys.
+pub async fn count(store: &dyn Store, entity: &Entity) -> Result<u64, Failure> {
+    const AT_ONCE: u32 = 10_000;
+    let (mut count, mut after) = (0, None);
+    loop {
+        let keys = Admin::TableKeys { table: entity.table.clone(), key: entity.key.clone(), after, limit: AT_ONCE };
+        let AdminReply::Keys(keys) = ask(store, keys).await? else { return Err(misplaced()) };
+        count += keys.len() as u64;
+        let Some(last) = keys.last().filter(|_| keys.len() >= AT_ONCE as usize) else { return Ok(count) };
+        after = Some(last.clone());
+    }
+}
+
+/// Before the next page, so that no more rows than allowed are stored in a second.
+fn pause(rows: usize, rate: NonZeroU32, took: Duration) -> Duration {
+    let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+    (Duration::from_secs(1) * rows / rate.get()).saturating_sub(took)
 }
 
 async fn store_events(
     store: &dyn Store,
     entity: &Entity,
     waiting_max: u64,
-    mut progress: impl FnMut(u64),
+    rate: Option<NonZeroU32>,
+    mut progress: impl FnMut(Queued),
 ) -> Result<u64, Failure> {
     let mut position = resume(store, &entity.name).await?;
+    let page = rate.map_or(PAGE, |rate| PAGE.min(rate.get()));
     loop {
-        while waiting_max < u64::MAX && waiting(store).await? > waiting_max {
+        let began = tokio::time::Instant::now();
+        while waiting_max < u64::MAX {
+            let waiting = waiting(store).await?;
+            progress(Queued { events: position.events, waiting });
+            if waiting <= waiting_max {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let after = position.after.clone().map(Key::from);
         let table = entity.table.clone();
-        let keys = Admin::TableKeys { table, key: entity.key.clone(), after, limit: PAGE };
+        let keys = Admin::TableKeys { table, key: entity.key.clone(), after, limit: page };
         let AdminReply::Keys(keys) = ask(store, keys).await? else { return Err(misplaced()) };
         let Some(last) = keys.last() else { break };
         position.after = Some(last.to_string());
-        position.events += keys.len() as u64;
+        let rows = keys.len();
+        position.events += rows as u64;
         let events = keys.into_iter().map(|key| event(entity, key, PRIORITY_REINDEX)).collect();
         store.call(Request::Append { events, idempotency: None }).await?;
         put(store, &entity.name, &position).await?;
-        progress(position.events);
+        if let Some(rate) = rate {
+            tokio::time::sleep(pause(rows, rate, began.elapsed())).await;
+        }
     }
     position.done = true;
     put(store, &entity.name, &position).await?;
@@ -119,4 +162,18 @@ pub async fn ask(store: &dyn Store, question: Admin) -> Result<AdminReply, Failu
 
 pub fn misplaced() -> Failure {
     Failure::fatal("misplaced-reply", "the store answered another question")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ob_76_no_more_rows_are_stored_in_a_second_than_allowed() {
+        let rate = |rate| NonZeroU32::new(rate).unwrap_or(NonZeroU32::MIN);
+        let millis = Duration::from_millis;
+        assert_eq!(pause(1000, rate(500), millis(300)), millis(1700));
+        assert_eq!(pause(7, rate(10), Duration::ZERO), millis(700));
+        assert_eq!(pause(1000, rate(500), Duration::from_secs(3)), Duration::ZERO, "it was slower by itself");
+    }
 }
