@@ -34,7 +34,7 @@ pub fn every_run_is_somewhere(holder: u64, runs: &[Waiting]) -> Vec<Breach> {
 pub fn reasons_are_true(holder: u64, runs: &[Waiting]) -> Vec<Breach> {
     let is_true = |run: &Waiting| match run.waits_for {
         "settling" => run.settling || run.written,
-        "working" => run.leased && !run.settling,
+        "working" | "cancelling" => run.leased && !run.settling,
         "back-off" | "delay" | "awaiting" => run.timed && !run.leased,
         "behind" => run.queued && (run.could_go.is_some() || run.tried) && !run.leased,
         "nothing" => false,

@@ -63,6 +63,13 @@ pub struct Parked {
     pub kind: Kind,
 }
 
+/// The step of a checkpoint that belongs to the run as a whole: when its time is over. No step has this name. It is not
+/// taken up with a parked entry's outputs: whoever tries again has time again.
+pub const OF_RUN: &str = "";
+
+/// The index of a checkpoint that holds the list of a `for-each` step: behind every instance.
+pub const OF_LIST: u32 = i32::MAX.cast_unsigned();
+
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     pub run: Settled,

@@ -39,6 +39,7 @@ impl Report {
         total.parked += stats.parked;
         total.stale_answers += stats.stale_answers;
         total.cancelled += stats.cancelled;
+        total.overdue += stats.overdue;
         total.fatals += stats.fatals;
         total.pages += stats.pages;
         self.slowest_rest_ms = self.slowest_rest_ms.max(stats.quiet_after_ms.unwrap_or(0));
@@ -60,9 +61,9 @@ impl Report {
 
     /// Many seeds among which something never happened prove nothing of it.
     fn is_telling(&self) -> bool {
-        let Stats { stale_answers, cancelled, fatals, pages, fenced, late_commits, parked, .. } = self.total;
+        let Stats { stale_answers, cancelled, overdue, fatals, pages, fenced, late_commits, parked, .. } = self.total;
         self.seeds < TELLING
-            || [stale_answers, cancelled, fatals, pages, fenced, late_commits, parked].iter().all(|n| *n > 0)
+            || [stale_answers, cancelled, overdue, fatals, pages, fenced, late_commits, parked].iter().all(|n| *n > 0)
     }
 }
 
@@ -70,13 +71,13 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Stats { simulated_us, changes, runs, faults, planned, stale_refused, fenced, late_commits, .. } =
             &self.total;
-        let Stats { stale_answers, cancelled, fatals, pages, .. } = &self.total;
+        let Stats { stale_answers, cancelled, overdue, fatals, pages, .. } = &self.total;
         let hours = simulated_us / 1_000_000 / 36;
         write!(
             f,
             "{} seeds, {}.{:02} simulated hours, {changes} changes, {runs} runs, {faults} of {planned} faults landed, \
              {stale_refused} stale stamps, {stale_answers} stale answers and {fenced} fenced writes refused, \
-             {late_commits} late commits, {cancelled} cancels, {fatals} fatal answers, {pages} pages, slowest rest {} ms, {} of {} paused without a refusal, {} failed",
+             {late_commits} late commits, {cancelled} cancels, {overdue} deadlines, {fatals} fatal answers, {pages} pages, slowest rest {} ms, {} of {} paused without a refusal, {} failed",
             self.seeds,
             hours / 100,
             hours % 100,
@@ -197,6 +198,8 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
         ("leak a slot at worker death", 2),
         ("early start of a delayed event", 1),
         ("early end of a sleep", 11),
+        ("unpinned replay", 1),
+        ("list made again", 1),
     ]
 }
 

@@ -8,7 +8,7 @@ use honeyflow_invariant::{
     convergence::{self, Copy},
     exclusion, fence, graph,
     loss::{self, Committed, Fate},
-    once,
+    once, pin,
     rest::{self, Rest, Seen},
     verdict::End,
 };
@@ -16,6 +16,7 @@ use honeyflow_store::Settled;
 use honeyflow_workflow::{Role, StepId};
 
 use crate::{
+    model_store::Park,
     oracle::{self, Known},
     shapes::Shape,
     workload::{Poison, message_of},
@@ -36,6 +37,8 @@ pub fn judge(mut world: World) -> Outcome {
         breaches.extend(fence::epochs_never_fall(&store.journal.accepted));
         breaches.extend(once::happens_once(store.journal.emitted.iter().map(|name| &**name)));
     }
+    let journaled = world.stores.iter().flat_map(|store| &store.journal.pinned);
+    breaches.extend(pin::one_version(journaled.chain(&world.history.pinned)));
     breaches.extend(once::nothing_early(&world.history.begun));
     breaches.extend(fence::stamps_increase(&applied(&world)));
     breaches.extend(bounds(&world));
@@ -55,6 +58,8 @@ pub fn judge(mut world: World) -> Outcome {
     world.stats.fenced = world.stores.iter().map(|store| store.journal.fenced).sum();
     world.stats.late_commits = world.application.late_commits;
     world.stats.parked = world.stores.iter().map(|store| store.parked.len() as u64).sum();
+    let parks = world.stores.iter().flat_map(|store| &store.journal.parks);
+    world.stats.overdue = parks.filter(|park| park.overdue_after_ms.is_some()).count() as u64;
     let void = void(&world);
     let restless = world.incarnations.iter().filter(|one| !at_rest && one.is_alive());
     let mut nodes: Vec<String> = restless.map(|one| format!("node {}: {:?}", one.node, one.core.status())).collect();
@@ -239,7 +244,8 @@ fn charges(world: &World) -> Vec<Breach> {
             note(&event.entity, &event.key, message_of(event.payload.as_deref()).1);
         }
         let charged = journal.charges.iter().map(|(run, step)| (run, step));
-        let parked = journal.parks.iter().filter(|park| !park.cancelled).map(|park| (&park.run, &park.step));
+        let of_itself = |park: &&Park| !park.cancelled && park.overdue_after_ms.is_none();
+        let parked = journal.parks.iter().filter(of_itself).map(|park| (&park.run, &park.step));
         let both = charged.chain(parked);
         named.extend(both.map(|(run, step)| format!("{}/{step}", name(&run.entity, &run.key, &run.workflow))));
         // whoever is parked as cancelled was cancelled
@@ -248,6 +254,11 @@ fn charges(world: &World) -> Vec<Breach> {
             world.history.cancelled.contains(&(run.entity.clone(), run.key.clone(), run.workflow.clone()))
         };
         named.extend(cancelled.filter(|park| !asked(&park.run)).map(|park| format!("{:?}", park.run)));
+        // and whoever is parked for its deadline has taken that long, by a clock that may run a little fast
+        let least = |run: &Settled| world.shapes.deadline_ms(&run.workflow).map(|deadline| deadline * 9 / 10);
+        let too_early =
+            |park: &&Park| park.overdue_after_ms.is_some_and(|took| least(&park.run).is_none_or(|least| took < least));
+        named.extend(journal.parks.iter().filter(too_early).map(|park| format!("{park:?}")));
     }
     charge::only_the_guilty(&named, |item| guilty.contains(item))
 }
@@ -260,9 +271,10 @@ fn parked(world: &World) -> BTreeSet<String> {
     world.stores.iter().flat_map(|store| &store.parked).map(entry).collect()
 }
 
-/// Keys whose last run was cancelled, and whose sinks may be behind.
+/// Keys whose last run was cancelled or took too long, and whose sinks may be behind.
 fn cancelled(world: &World) -> BTreeSet<String> {
-    let parked = world.stores.iter().flat_map(|store| &store.parked).filter(|entry| entry.code == "cancelled");
+    let given_up = |code: &str| matches!(code, "cancelled" | "deadline");
+    let parked = world.stores.iter().flat_map(|store| &store.parked).filter(|entry| given_up(&entry.code));
     parked.map(|entry| name(&entry.run.entity, &entry.run.key, &entry.run.workflow)).collect()
 }
 

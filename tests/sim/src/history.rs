@@ -9,6 +9,7 @@ use honeyflow_invariant::{
     exclusion::{Grant, Held},
     graph::{self, Effect, Move},
     once::{self, Attempt, Begun},
+    pin::Pinned,
     reason::{self, Waiting},
     slots::{self, Slots},
     verdict::{self, End},
@@ -34,6 +35,8 @@ pub struct History {
     pub grants: Vec<Grant>,
     pub effects: Vec<Effect>,
     pub begun: Vec<Begun>,
+    /// By which versions owners have gone on.
+    pub pinned: Vec<Pinned>,
     /// Runs that a person has cancelled: entity, key and workflow.
     pub cancelled: BTreeSet<(Name, Key, Name)>,
     open: BTreeMap<(u64, u64), OpenRun>,
@@ -49,6 +52,7 @@ impl History {
         self.facts += 1;
         match fact {
             Fact::Opened { run, source, entity, key, workflow, .. } => {
+                let workflow = &shapes.number(*workflow);
                 let plan = &shapes.plan.workflows[*workflow];
                 let lane = match plan.exclusion {
                     Exclusion::Key => Some(format!("{source}/{entity}/{key}")),
@@ -74,8 +78,16 @@ impl History {
                     open.concluded = true;
                 }
                 let ends: Vec<End> = states.iter().map(|state| end(*state)).collect();
-                let steps = oracle::steps(&shapes.workflows[*workflow].graph, &ends);
+                let steps = oracle::steps(&shapes.workflows[shapes.number(*workflow)].graph, &ends);
                 self.breaches.extend(verdict::verdict_is_right(*run, &steps, *succeeded));
+            }
+            Fact::Resumed { run, began, version } => {
+                let pinned = |version: &u32| Pinned {
+                    run: format!("run {run} of incarnation {holder}"),
+                    phase: 0,
+                    version: *version,
+                };
+                self.pinned.extend([began, version].map(pinned));
             }
             Fact::Closed { run } => self.close(holder, *run, shapes),
         }
@@ -86,7 +98,7 @@ impl History {
         let run = match fact {
             Fact::Opened { .. } => return None,
             Fact::Ready { run, .. } | Fact::Given { run, .. } | Fact::Ended { run, .. } => run,
-            Fact::Concluded { run, .. } | Fact::Closed { run } => run,
+            Fact::Concluded { run, .. } | Fact::Resumed { run, .. } | Fact::Closed { run } => run,
         };
         self.open.get(&(holder, *run)).map(|open| &*open.key)
     }

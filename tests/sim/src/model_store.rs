@@ -13,7 +13,7 @@ use std::{
 use honeyflow_engine::planted;
 use honeyflow_event::{Event, EventId, Key, Kind, Name, PRIORITY_FAN_OUT, PRIORITY_LEVELS};
 use honeyflow_hive::contract::HIVE_TIME_START_MS;
-use honeyflow_invariant::{fence::Accepted, loss::Fate};
+use honeyflow_invariant::{fence::Accepted, loss::Fate, pin::Pinned};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Admin, AdminReply, NewEvent, Op, Poll, Polled, Recovered, Reply, Request, Settled, Signal, Wanted,
@@ -45,7 +45,8 @@ pub struct ParkedEntry {
     pub code: String,
 }
 
-type OfStep = (Settled, Name, u32);
+/// Run, step and index.
+pub type OfStep = (Settled, Name, u32);
 
 #[derive(Debug, Default)]
 pub struct ModelStore {
@@ -56,6 +57,8 @@ pub struct ModelStore {
     pub parked: Vec<ParkedEntry>,
     failures: BTreeMap<OfStep, (u32, i64, Failure)>,
     checkpoints: BTreeMap<OfStep, Checkpoint>,
+    /// When each of them was stored, as the journal counts.
+    checkpointed_at: BTreeMap<OfStep, u64>,
     /// What an edge statement finds: the keys that a cause leads to.
     pub edges: BTreeMap<Key, BTreeSet<Key>>,
     /// Marks of messages that are done.
@@ -80,6 +83,10 @@ pub struct Journal {
     pub emitted: Vec<Arc<str>>,
     /// Whose checkpoint has ever committed: workflow, step and a row that it covers.
     pub checkpointed: BTreeSet<(Name, Name, EventId)>,
+    /// The version of every checkpoint that was ever stored.
+    pub pinned: Vec<Pinned>,
+    /// How many runs of it have ended.
+    pub ended: BTreeMap<Settled, u64>,
     /// Every event that was ever visible.
     pub stored: BTreeMap<EventId, Event>,
     /// When an event may be worked on, by the store's clock.
@@ -91,6 +98,8 @@ pub struct Park {
     pub run: Settled,
     pub step: Name,
     pub cancelled: bool,
+    /// Parked for its deadline: milliseconds since its oldest event was stored.
+    pub overdue_after_ms: Option<i64>,
     pub at: u64,
 }
 
@@ -237,7 +246,7 @@ impl ModelStore {
                     *entry = (attempts, due, failure);
                 }
             }
-            Op::Park(parked) => self.park(*parked),
+            Op::Park(parked) => self.park(now_us, *parked),
             Op::ParkRow { event, failure } => {
                 if let Some(row) = self.remove(event, Fate::Parked) {
                     let Event { tenant, entity, key, workflow, .. } = row.event;
@@ -323,20 +332,25 @@ impl ModelStore {
     }
 
     fn clear(&mut self, run: &Settled) {
+        *self.journal.ended.entry(run.clone()).or_default() += 1;
         self.failures.retain(|(of, ..), _| of != run);
         self.checkpoints.retain(|(of, ..), _| of != run);
         // A parked message is data of its own: only what is read fresh is healed by a later success.
         self.parked.retain(|entry| entry.run != *run || entry.event != 0);
     }
 
-    fn park(&mut self, parked: Parked) {
+    fn park(&mut self, now_us: u64, parked: Parked) {
         let Parked { run, message, events, step, version, failure, .. } = parked;
         let event = message.unwrap_or(0);
         let cancelled = failure.code == "cancelled";
         self.parked.retain(|entry| entry.run != run || entry.step != step || entry.event != event);
+        let created = events.iter().filter_map(|id| self.outbox.get(id)).map(|row| row.event.created_ms).min();
+        let overdue_after_ms =
+            (failure.code == "deadline").then(|| Self::clock_ms(now_us) - created.unwrap_or(i64::MIN / 2));
         let code = failure.code.into_owned();
         self.parked.push(ParkedEntry { run: run.clone(), event, step: step.clone(), version, code });
-        self.journal.parks.push(Park { run: run.clone(), step, cancelled, at: self.journal.at });
+        self.journal.parks.push(Park { run: run.clone(), step, cancelled, overdue_after_ms, at: self.journal.at });
+        *self.journal.ended.entry(run.clone()).or_default() += 1;
         self.failures.retain(|(of, ..), _| *of != run);
         self.checkpoints.retain(|(of, ..), _| *of != run);
         for event in events {
@@ -358,11 +372,23 @@ impl ModelStore {
         {
             return;
         }
+        let Checkpoint { run, covers, version, phase, .. } = &checkpoint;
+        // The same rows may form another run, if they owe one elsewhere and their owner is lost.
+        let ended = self.journal.ended.get(run).copied().unwrap_or(0);
+        let run = format!("{}/{}/{} of {covers:?}, after {ended} others", run.entity, run.key, run.workflow);
+        self.journal.pinned.push(Pinned { run, phase: *phase, version: *version });
         for new in &checkpoint.emit {
             self.journal.emitted.extend(new.dedupe.clone());
             self.append(now_us, new.clone());
         }
+        self.checkpointed_at.insert(of.clone(), self.journal.at);
         self.checkpoints.insert(of, Checkpoint { emit: Vec::new(), ..checkpoint });
+    }
+
+    /// Whether the step was known to be done by then, in the run that this event belongs to.
+    pub fn was_done(&self, of: &OfStep, event: EventId, by: u64) -> bool {
+        let done = |kept: &Checkpoint| matches!(kept.outcome, Checkpointed::Done(_)) && kept.covers.contains(&event);
+        self.checkpoints.get(of).is_some_and(done) && self.checkpointed_at.get(of).is_some_and(|at| *at < by)
     }
 
     fn signals(&self, now_us: u64, wanted: &Wanted) -> Vec<Signal> {

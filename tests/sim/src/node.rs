@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_engine::core::{Core, WorkerId, plan::Plan};
+use honeyflow_engine::core::{
+    Core, WorkerId,
+    plan::{Plan, SourceId},
+};
 use honeyflow_event::Name;
 use honeyflow_hive::{Member, NodeId, member};
 use honeyflow_runtime::Moment;
@@ -37,6 +40,8 @@ pub struct Incarnation {
     /// Shards that it believes to hold.
     pub leases: BTreeSet<Name>,
     pub left: usize,
+    /// By source: when it last read what others had left, as the store's journal counts.
+    pub recovered_at: BTreeMap<SourceId, u64>,
     /// Inputs of its core.
     pub heard: u64,
     /// Workflows that it was told to pause.
@@ -87,6 +92,7 @@ impl Incarnation {
             began_at: now,
             leases: BTreeSet::new(),
             left: 0,
+            recovered_at: BTreeMap::new(),
             heard: 0,
             held: BTreeSet::new(),
         }

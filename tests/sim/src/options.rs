@@ -50,6 +50,10 @@ pub struct Options {
     /// Which graph the tags get; see `shapes`.
     pub graph: u64,
     pub graph_steps: u64,
+    /// How long a run over the drawn graph may take, in milliseconds; 0: as long as it likes.
+    pub deadline_ms: u64,
+    /// Of each workflow: with two of them nodes differ in which is the newest.
+    pub versions: u64,
     /// Whether books have a second workflow.
     pub second: u64,
     pub store: StoreFaults,
@@ -160,6 +164,8 @@ knobs! {
     "second": second, 0;
     "graph": graph, 0;
     "graph-steps": graph_steps, 3;
+    "deadline": deadline_ms, 0;
+    "versions": versions, 1;
     "stores": stores, 1;
     "shards": shards, 1;
     "nodes": nodes, 1;
@@ -217,6 +223,8 @@ impl Options {
             cancels: if w.one_in(2) { some(w, 6) } else { 0 },
             ..plan
         };
+        let mut later = Random::new(seed ^ 0x5EED_0006);
+        let l = &mut later;
         let options = Options {
             seed,
             generator: w.between(1, 2),
@@ -238,6 +246,8 @@ impl Options {
             forgets_after: *w.pick(&[0, 20, 30]),
             graph: w.below(9),
             graph_steps: *w.pick(&[6, 12, 12, 50]),
+            deadline_ms: *l.pick(&[0, 0, 0, 1_000, 4_000]),
+            versions: l.between(1, 2),
             second: w.below(2),
             store,
             steps,

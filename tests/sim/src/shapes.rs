@@ -43,10 +43,31 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Shapes {
     pub plan: Arc<Plan>,
+    /// The same with the versions the other way round: what one begins the other can go on with.
+    reversed: Option<Arc<Plan>>,
     /// By source: the database it reads.
     pub stores: Vec<usize>,
     pub workflows: Vec<Shape>,
     pub sinks: Vec<Name>,
+}
+
+impl Shapes {
+    /// What an incarnation works by.
+    pub fn plan_of(&self, incarnation: u64) -> Arc<Plan> {
+        let reversed = self.reversed.as_ref().filter(|_| incarnation.is_multiple_of(2));
+        reversed.unwrap_or(&self.plan).clone()
+    }
+
+    /// A workflow by its place in a plan, whichever its version.
+    pub fn number(&self, planned: usize) -> usize {
+        planned % self.workflows.len()
+    }
+
+    /// How long a run of the workflow may take.
+    pub fn deadline_ms(&self, workflow: &str) -> Option<i64> {
+        let shape = self.workflows.iter().find(|shape| *shape.graph.name == *workflow)?;
+        shape.graph.definition.deadline.and_then(|deadline| i64::try_from(deadline.as_millis()).ok())
+    }
 }
 
 fn catalogue(batch_max: u32) -> Catalogue {
@@ -86,7 +107,7 @@ pub fn draw(options: &Options) -> Shapes {
         let value = if r.one_in(2) { plain(tries) } else { called(tries) };
         drawn.push(("item_w", "item", value));
     }
-    let special = match options.graph {
+    let mut special = match options.graph {
         0 => diamond(tries),
         1 => optional(tries),
         2 => for_each(r, tries),
@@ -103,6 +124,9 @@ pub fn draw(options: &Options) -> Shapes {
             }
         },
     };
+    if options.deadline_ms > 0 {
+        special["deadline"] = format!("{}ms", options.deadline_ms).into();
+    }
     drawn.push(("tag_x", "tag", special));
     drawn.push(("msg_w", "msg", message(tries)));
     drawn.push(("note_w", "note", message(tries)));
@@ -111,13 +135,16 @@ pub fn draw(options: &Options) -> Shapes {
 
 fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Value)>) -> Shapes {
     let mut workflows = Vec::new();
-    let mut plans = Vec::new();
+    let (mut plans, mut others) = (Vec::new(), Vec::new());
     let mut targets: Vec<Name> = vec!["database".into(), "somewhere".into()];
     let mut sinks: Vec<Name> = Vec::new();
     for (name, entity, value) in drawn {
         let definition = read(name, &value, catalogue).unwrap_or_else(|problems| panic!("{problems:#?}\n{value:#}"));
-        let graph = compile(&definition, 1, catalogue).unwrap_or_else(|problems| panic!("{problems:#?}\n{value:#}"));
-        let graph = Arc::new(graph);
+        let compiled = |version| {
+            let graph = compile(&definition, version, catalogue);
+            Arc::new(graph.unwrap_or_else(|problems| panic!("{problems:#?}\n{value:#}")))
+        };
+        let graph = compiled(1);
         let mut of_step = BTreeMap::new();
         let (mut kinds, mut aims) = (Vec::new(), Vec::new());
         for (step, compiled) in (0_u16..).zip(&graph.steps) {
@@ -135,7 +162,7 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
                 _ => 1,
             });
         }
-        plans.push(Arc::new(WorkflowPlan {
+        plans.push(WorkflowPlan {
             name: name.into(),
             older: false,
             graph: graph.clone(),
@@ -144,7 +171,11 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
             order: graph.definition.order,
             kinds,
             targets: aims,
-        }));
+        });
+        if options.versions > 1 {
+            let planned = plans.last().expect("just pushed");
+            others.push(WorkflowPlan { graph: compiled(2), ..planned.clone() });
+        }
         let resumes = graph.steps.iter().any(|step| step.checkpoint == Checkpoint::Always);
         let undecided = graph.step("risky");
         let journals = graph.step("make").or(graph.step("right")).filter(|step| &*graph[*step].kind == "call");
@@ -157,8 +188,16 @@ fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Va
     let places: Vec<(usize, u16)> = of_first.chain(of_others).collect();
     let sources = places.iter().map(|(store, shard)| source(*store, *shard, &workflows)).collect();
     let kinds = KINDS.iter().map(|kind| Name::from(*kind)).collect();
-    let plan = Plan { sources, workflows: plans, kinds, targets, limits: options.limits.clone() };
-    Shapes { plan: Arc::new(plan), stores: places.iter().map(|(store, _)| *store).collect(), workflows, sinks }
+    let plan = Plan { sources, workflows: begun_by(&plans, &others), kinds, targets, limits: options.limits.clone() };
+    let reversed = (!others.is_empty()).then(|| Plan { workflows: begun_by(&others, &plans), ..plan.clone() });
+    let stores = places.iter().map(|(store, _)| *store).collect();
+    Shapes { plan: Arc::new(plan), reversed: reversed.map(Arc::new), stores, workflows, sinks }
+}
+
+/// Runs begin by the first of them; by the others they only go on.
+fn begun_by(newest: &[WorkflowPlan], others: &[WorkflowPlan]) -> Vec<Arc<WorkflowPlan>> {
+    let others = others.iter().map(|other| WorkflowPlan { older: true, ..other.clone() });
+    newest.iter().cloned().chain(others).map(Arc::new).collect()
 }
 
 fn source(store: usize, shard: u16, workflows: &[Shape]) -> SourcePlan {

@@ -63,6 +63,7 @@ pub struct Stats {
     pub late_commits: u64,
     pub parked: u64,
     pub cancelled: u64,
+    pub overdue: u64,
     pub fatals: u64,
     pub pages: u64,
     pub quiet_after_ms: Option<u64>,

@@ -7,29 +7,62 @@ pub struct Instances {
     count: u32,
     parallel: u32,
     tolerate: u32,
-    started: u32,
+    /// All before it have been started.
+    next: u32,
+    running: u32,
     ended: u32,
     failed: u32,
     /// One bit per instance: started and not ended.
     open: Vec<u64>,
+    /// One bit per instance that ended well: it is not started again.
+    over: Vec<u64>,
 }
 
 impl Instances {
     /// `parallel` is at least 1. No instances at all: see [`Instances::verdict`].
     pub fn new(count: u32, parallel: u32, tolerate: u32) -> Instances {
-        let open = vec![0; (count as usize).div_ceil(64)];
-        Instances { count, parallel: parallel.max(1), tolerate, started: 0, ended: 0, failed: 0, open }
+        let words = (count as usize).div_ceil(64);
+        let parallel = parallel.max(1);
+        let (open, over) = (vec![0; words], vec![0; words]);
+        Instances { count, parallel, tolerate, next: 0, running: 0, ended: 0, failed: 0, open, over }
+    }
+
+    /// Some have ended well before, as the journal says.
+    pub fn restore(count: u32, parallel: u32, tolerate: u32, ended: impl IntoIterator<Item = u32>) -> Instances {
+        let mut instances = Instances::new(count, parallel, tolerate);
+        for index in ended {
+            if index < count && !instances.is_over(index) {
+                instances.over[index as usize / 64] |= 1 << (index % 64);
+                instances.ended += 1;
+            }
+        }
+        instances
+    }
+
+    /// Whatever is at work is to be started again; so is what has failed.
+    pub fn reopen(&mut self) {
+        self.open.fill(0);
+        let failed = std::mem::take(&mut self.failed);
+        (self.next, self.running, self.ended) = (0, 0, self.ended - failed);
+    }
+
+    fn is_over(&self, index: u32) -> bool {
+        self.over[index as usize / 64] & (1 << (index % 64)) != 0
     }
 
     /// The next index to start, if there is one and room for it.
     #[expect(clippy::should_implement_trait, reason = "None means not now, not never")]
     pub fn next(&mut self) -> Option<u32> {
-        if self.started == self.count || self.started - self.ended >= self.parallel {
+        while self.next < self.count && self.is_over(self.next) {
+            self.next += 1;
+        }
+        if self.next == self.count || self.running >= self.parallel {
             return None;
         }
-        let index = self.started;
+        let index = self.next;
         self.open[index as usize / 64] |= 1 << (index % 64);
-        self.started += 1;
+        self.next += 1;
+        self.running += 1;
         Some(index)
     }
 
@@ -41,8 +74,13 @@ impl Instances {
             return None;
         }
         *word &= !bit;
+        self.running -= 1;
         self.ended += 1;
-        self.failed += u32::from(!ok);
+        if ok {
+            self.over[index as usize / 64] |= bit;
+        } else {
+            self.failed += 1;
+        }
         self.verdict()
     }
 
@@ -93,6 +131,28 @@ mod tests {
             let verdicts: Vec<_> = (0..100).filter_map(|index| instances.end(index, index >= failures)).collect();
             assert_eq!(verdicts, [verdict], "{failures} of {tolerate}");
         }
+    }
+
+    #[test]
+    fn wf_80_instances_that_ended_before_are_not_started_again() {
+        let mut instances = Instances::restore(70, 2, 0, [0, 2, 65, 65, 99]);
+        assert_eq!((instances.next(), instances.next(), instances.next()), (Some(1), Some(3), None));
+        assert_eq!(instances.end(0, false), None, "it is over");
+        let mut started = vec![1, 3];
+        while let Some(index) = started.pop() {
+            if instances.end(index, true) == Some(true) {
+                assert_eq!((started.len(), instances.failed()), (0, 0));
+                return;
+            }
+            started.extend(instances.next());
+            assert_ne!(started.last(), Some(&65));
+        }
+        panic!("it has no verdict");
+    }
+
+    #[test]
+    fn wf_80_all_may_have_ended_before() {
+        assert_eq!(Instances::restore(2, 1, 0, [1, 0]).verdict(), Some(true));
     }
 
     #[test]

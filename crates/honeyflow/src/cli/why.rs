@@ -7,9 +7,11 @@ pub fn sentence(run: &Value) -> String {
     let workflow = run["workflow"].as_str().unwrap_or_default();
     let sentence = match run["waits_for"].as_str().unwrap_or_default() {
         "working" => "a worker has it",
+        "cancelling" => "it was ended, and a worker still has it; it is parked in a few seconds at most",
         "settling" => "it has ended, and that is being stored",
         "behind" => "others are before it",
         "breaker" => "its target keeps failing and is left alone for a while",
+        "crowded" => "too many others wait to be tried again at a target that it leads to",
         "paused" => return format!("honeyflow workflow resume {workflow}"),
         "fatal" => "the workflow has stopped; the log and /v1/status say why",
         "storm" => "too many keys were about to be parked, so they are tried one by one",
@@ -49,6 +51,7 @@ mod tests {
         let words = [
             "behind",
             "breaker",
+            "crowded",
             "paused",
             "fatal",
             "storm",
@@ -58,6 +61,7 @@ mod tests {
             "awaiting",
             "shard-moving",
             "working",
+            "cancelling",
             "settling",
         ];
         let mut said: Vec<String> =

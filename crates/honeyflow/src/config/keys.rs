@@ -331,7 +331,11 @@ pub const WORKFLOW: &[(&str, &str, &str)] = &[
         "`latest`: changes of one key merge; `strict`: one by one, as they came.",
     ),
     ("priority", "0 … 9", "Of its runs at dispatch; default: that of the event."),
-    ("deadline", "duration", "A run that takes longer fails. None by default."),
+    (
+        "deadline",
+        "duration",
+        "A run that takes longer, waits and retries included, is parked as `deadline`. It counts from where the run began, over restarts once an output is stored. None by default.",
+    ),
     ("on-failure", "`finish` or `stop`", "Whether branches that do not depend on a failed step go on."),
     ("unmatched", "`ack` or `park`", "What becomes of an event that no `when` lets in."),
     ("history", "`none`, `failed`, `sample` or `all`", "Which ended runs are kept to be looked at."),

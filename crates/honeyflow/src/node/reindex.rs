@@ -63,6 +63,22 @@ fn pause(rows: usize, rate: NonZeroU32, took: Duration) -> Duration {
     (Duration::from_secs(1) * rows / rate.get()).saturating_sub(took)
 }
 
+async fn until_fewer_wait(
+    store: &dyn Store,
+    waiting_max: u64,
+    events: u64,
+    progress: &mut impl FnMut(Queued),
+) -> Result<(), Failure> {
+    loop {
+        let waiting = waiting(store).await?;
+        progress(Queued { events, waiting });
+        if waiting <= waiting_max {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 async fn store_events(
     store: &dyn Store,
     entity: &Entity,
@@ -74,13 +90,8 @@ async fn store_events(
     let page = rate.map_or(PAGE, |rate| PAGE.min(rate.get()));
     loop {
         let began = tokio::time::Instant::now();
-        while waiting_max < u64::MAX {
-            let waiting = waiting(store).await?;
-            progress(Queued { events: position.events, waiting });
-            if waiting <= waiting_max {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        if waiting_max < u64::MAX {
+            until_fewer_wait(store, waiting_max, position.events, &mut progress).await?;
         }
         let after = position.after.clone().map(Key::from);
         let table = entity.table.clone();

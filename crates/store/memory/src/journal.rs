@@ -8,7 +8,7 @@ use honeyflow_runtime::Failure;
 use honeyflow_store::{
     Settled, Signal, Wanted,
     admin::{Again, ParkedFilter, Task},
-    write::{Charged, Checkpoint, Checkpointed, Pause},
+    write::{Charged, Checkpoint, Checkpointed, OF_RUN, Pause},
 };
 
 use crate::definition::Definitions;
@@ -219,7 +219,7 @@ impl Journal {
         self.forgive(&run);
         // What has failed is what is tried again.
         let is_kept = |step: &Name, kept: &Checkpoint| match again {
-            _ if matches!(kept.outcome, Checkpointed::Failed(_)) => false,
+            _ if matches!(kept.outcome, Checkpointed::Failed(_)) || **step == *OF_RUN => false,
             Again::GoOn => true,
             Again::Without(steps) => !steps.contains(step),
             Again::Anew => false,

@@ -1,7 +1,10 @@
 //! What people ask of the store and tell it. Reads run on the readers' connections, changes at the door.
 
 use honeyflow_event::{Event, PRIORITY_LEVELS};
-use honeyflow_store::admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task};
+use honeyflow_store::{
+    admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
+    write::OF_RUN,
+};
 
 use crate::{
     definition,
@@ -209,7 +212,7 @@ async fn retry_parked(connection: &mut PgConnection, filter: &ParkedFilter, agai
                select event.shard, f.tenant, f.entity, f.entity_key, f.workflow, 0, f.phase, f.step, f.instance,
                  f.version, array[event.id], f.attempt, f.stamp, f.outcome, f.output, f.created_at
                from freed f join numbered n on n.id = f.parked join event on event.id = n.new_id
-               where $7 and f.outcome <> 'failed' and f.step <> all ($8::text[])
+               where $7 and f.outcome <> 'failed' and f.step <> '{OF_RUN}' and f.step <> all ($8::text[])
                on conflict (shard, tenant, entity, entity_key, workflow, parked, phase, step, instance) do nothing)
              select count(*) from entry"
         );

@@ -5,6 +5,7 @@ use honeyflow_runtime::Failure;
 use honeyflow_store::{
     KeyColumn, KeyType,
     admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
+    write::OF_RUN,
 };
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter, types::Value};
 
@@ -243,14 +244,14 @@ fn retry_parked(connection: &Connection, filter: &ParkedFilter, again: &Again) -
     Ok(ids.len() as u64)
 }
 
-/// Of these steps, and of all that have failed: they are what is tried again.
+/// Of these steps, and of all that have failed: they are what is tried again; and what was kept of the run as a whole.
 fn forget_outputs(connection: &Connection, id: i64, steps: &[Name]) -> rusqlite::Result<()> {
     let mut forget = connection.prepare_cached(
         "delete from honeyflow_checkpoint where (tenant, entity, entity_key, workflow) =
              (select tenant, entity, entity_key, workflow from honeyflow_parked where id = ?1)
            and parked = ?1 and (step = ?2 or outcome = 'failed')",
     )?;
-    forget.execute(params![id, ""])?;
+    forget.execute(params![id, OF_RUN])?;
     for step in steps {
         forget.execute(params![id, step])?;
     }

@@ -134,6 +134,10 @@ impl World {
             store.apply(now, request)
         });
         self.stats.pages += pages;
+        if let (Asked::Recover(source, _), Ok(_)) = (asked, &result) {
+            let at = self.stores[self.store_of(source)].journal.at;
+            self.incarnations[who].recovered_at.insert(source, at);
+        }
         let input = self.heard(asked, result);
         let wait = match (&input, asked) {
             // the shell waits before it asks again

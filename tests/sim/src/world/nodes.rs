@@ -29,7 +29,7 @@ impl World {
             return;
         }
         let number = self.incarnations.len() as u64 + 1;
-        let plan = self.shapes.plan.clone();
+        let plan = self.shapes.plan_of(number);
         self.incarnations.push(Incarnation::new(&self.options, plan, node, number, self.now));
         let who = self.incarnations.len() - 1;
         for _ in 0..self.options.workers {
@@ -223,7 +223,7 @@ impl World {
                 let wait = 1 + self.random.below(self.options.steps.latency_us);
                 return self.after(wait, Happening::Hears { who, input });
             }
-            Effect::Cancel { .. } | Effect::Alarm { .. } => return,
+            Effect::Cancel { .. } | Effect::Withdraw { .. } | Effect::Alarm { .. } => return,
         };
         let (mut there, back, mut ends) = self.travel();
         if let (Asked::Write(..), Some(pause)) = (asked, self.incarnations[who].pauses_before_write) {

@@ -2,17 +2,22 @@
 //! their end.
 
 use honeyflow_engine::{
-    core::{BatchId, Input, WorkerId, input::Work},
+    core::{BatchId, Input, WorkerId, input::Work, plan::SourceId},
     shell::evaluate,
 };
 use honeyflow_event::Name;
-use honeyflow_step::Outcome;
+use honeyflow_invariant::Breach;
+use honeyflow_step::{Batch, Outcome};
+use honeyflow_store::Settled;
+use honeyflow_workflow::{Checkpoint, StepId};
 
 use super::{World, queue::Happening};
 use crate::{
+    model_store::shard_of,
     node::Worker,
     options::{MILLI, SECOND},
     steps::{Executed, Surroundings},
+    workload::store_of,
 };
 
 /// How a batch is answered.
@@ -68,6 +73,7 @@ impl World {
                 Input::Evaluated { batch, results: evaluate::all(&graph, step, &items) }
             }
             Work::Execute { workflow, step, batch: work } => {
+                let workflow = self.shapes.number(workflow);
                 let mut surroundings = Surroundings {
                     options: &self.options,
                     shapes: &self.shapes,
@@ -84,6 +90,7 @@ impl World {
                     now: (self.now, self.stats.happenings),
                 };
                 let executed = surroundings.execute(workflow, step, &work);
+                self.note_repeats(who, workflow, step, &work);
                 for item in &work.items {
                     let (step, size) = (&work.step, work.items.len());
                     self.watch(&item.key, || {
@@ -101,6 +108,36 @@ impl World {
             return;
         }
         self.answer(who, input, answer);
+    }
+
+    /// What was journaled before the node took the shard over is not done once more.
+    fn note_repeats(&mut self, who: usize, workflow: usize, step: StepId, work: &Batch) {
+        let graph = &self.shapes.workflows[workflow].graph;
+        if graph[step].checkpoint != Checkpoint::Always {
+            return;
+        }
+        for item in &work.items {
+            let store = &self.stores[store_of(&item.entity)];
+            let shard = shard_of(&item.key, store.shards);
+            let planned = self
+                .shapes
+                .plan
+                .sources
+                .iter()
+                .position(|source| source.port == store_of(&item.entity) && source.shard == shard);
+            let source = SourceId::try_from(planned.unwrap_or(0)).unwrap_or(0);
+            let Some(recovered_at) = self.incarnations[who].recovered_at.get(&source) else { continue };
+            let run = Settled {
+                tenant: item.event.tenant.clone(),
+                entity: item.entity.clone(),
+                key: item.key.clone(),
+                workflow: graph.name.clone(),
+            };
+            if store.was_done(&(run, work.step.clone(), item.index), item.event.id, *recovered_at) {
+                let what = format!("{} {} of {} was done before, and is done again", work.step, item.index, item.key);
+                self.history.breaches.push(Breach::new("WF-80", what));
+            }
+        }
     }
 
     fn answer(&mut self, who: usize, mut input: Input, answer: Answer) {

@@ -9,6 +9,7 @@ use honeyflow_runtime::Moment;
 use honeyflow_step::{Batch, Context, Item};
 use honeyflow_workflow::{Role, StepId, graph::Sees};
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use super::{
     Core,
@@ -16,7 +17,7 @@ use super::{
     input::{BatchId, Effect, ToEvaluate, Work, WorkerId},
     outcome::Cause,
     plan::{EXPRESSION, KindId},
-    ready::{Ready, must_evaluate},
+    ready::{Queue, Ready, must_evaluate},
     run::{Life, RunState},
     timer::{Timer, Waiting},
 };
@@ -110,6 +111,8 @@ impl Core {
     pub(crate) fn make_ready(&mut self, slot: Slot, steps: &mut Vec<StepId>) {
         let Some(run) = self.runs.get_mut(slot) else { return };
         let graph = run.plan.graph.clone();
+        // Lists that an earlier owner has made.
+        let mut listed: SmallVec<[StepId; 4]> = SmallVec::new();
         while let Some(step) = steps.pop() {
             if run.run.passes(&graph, step) {
                 run.run.end(&graph, step, honeyflow_workflow::End::Succeeded, steps);
@@ -117,12 +120,19 @@ impl Core {
                 continue;
             }
             self.facts.note(|| Fact::Ready { run: run.number, step });
+            if run.has_each(step) {
+                listed.push(step);
+                continue;
+            }
             let definition = &graph.steps[step as usize];
             let evaluated = run.find_extra(step, 0).is_some_and(|extra| extra.evaluated);
             let evaluate =
                 must_evaluate(definition) && !evaluated && (definition.on_missing_run || !run.run.is_missing());
             let queue = self.ready.queue(run.workflow, step, evaluate);
             self.ready.push(queue, run.level, Ready { run: slot, index: 0, since: self.now, level: run.level }, false);
+        }
+        for step in listed {
+            self.start_instances(slot, step);
         }
         self.conclude_if_ended(slot);
     }
@@ -157,9 +167,10 @@ impl Core {
 
     /// One batch of a kind to a worker; false if there is nothing to give.
     fn give_one(&mut self, worker: WorkerId, kind: KindId, effects: &mut Vec<Effect>) -> bool {
-        let (gates, now) = (&self.gates, self.now);
+        let (gates, budgets, plan, now) = (&self.gates, &self.budgets, &self.plan, self.now);
         let may_try = self.dispatch.trial.is_none();
-        let Some((at, level)) = self.ready.pick(kind, now, may_try, |queue| gates.passes(queue, now)) else {
+        let passes = |queue: &Queue| gates.passes(queue, now) && budgets.admits(plan, queue);
+        let Some((at, level)) = self.ready.pick(kind, now, may_try, passes) else {
             return false;
         };
         let mut entries = std::mem::take(&mut self.dispatch.scratch);
@@ -196,6 +207,7 @@ impl Core {
         let mut held = Vec::with_capacity(entries.len());
         let mut items = Vec::with_capacity(if kind == EXPRESSION { 0 } else { entries.len() });
         let mut to_evaluate = Vec::new();
+        let mut first = 0;
         for ready in entries {
             let Some(run) = self.runs.get(ready.run).filter(|run| run.life == Life::Open && run.level == ready.level)
             else {
@@ -225,6 +237,7 @@ impl Core {
                 items.push(item);
             }
             let Some(run) = self.runs.get_mut(ready.run) else { continue };
+            first += usize::from(run.find_extra(step, ready.index).is_none_or(|extra| extra.retries == 0));
             run.given |= kind != EXPRESSION;
             run.leased += 1;
             run.attempt += 1;
@@ -241,6 +254,9 @@ impl Core {
         }
         if let Some(look_at) = self.gates.given(&self.ready.queues[queue], held.len(), self.now) {
             self.timers.set(look_at, Timer::Gate);
+        }
+        if kind != EXPRESSION {
+            self.budgets.earn(self.ready.queues[queue].target, first);
         }
         self.counters.given(held.len());
         // That of a wait is the wait's own: it goes out only to be evaluated.

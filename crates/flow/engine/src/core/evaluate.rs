@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use honeyflow_event::{Key, Kind, Name, PRIORITY_DEFAULT, key::KEY_BYTES_MAX};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{NewEvent, write::Checkpointed};
-use honeyflow_workflow::{End, Instances, Otherwise, Role};
+use honeyflow_workflow::{End, Otherwise, Role};
 use serde_json::Value;
 
 use super::{
@@ -13,12 +13,11 @@ use super::{
     input::{BatchId, Effect, Evaluated},
     outcome::Cause,
     ready::Ready,
-    run::{Each, Life},
+    run::Life,
     settle::After,
     timer::{Timer, Waiting},
 };
 
-const INSTANCES_MAX: usize = 10_000;
 /// Events of one step: they are stored in one transaction.
 const EMITTED_MAX: usize = 1_000;
 /// Before expressions are evaluated that were not reached in time.
@@ -39,10 +38,11 @@ impl Core {
         for (item, result) in held.items.iter().zip(results) {
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
+            let waiting = Waiting { run: item.run, step, index: item.index };
             if run.life != Life::Open {
+                self.came_back(waiting, item.attempt, None);
                 continue;
             }
-            let waiting = Waiting { run: item.run, step, index: item.index };
             match result {
                 Evaluated::Failed(failure) if failure.class == Class::Fatal => {
                     let until = self.stop_workflow(workflow, failure, effects);
@@ -76,26 +76,7 @@ impl Core {
                 self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
             }
             Evaluated::Skip => self.finish(waiting, End::Skipped, None),
-            Evaluated::Each { inputs, .. } if inputs.len() > INSTANCES_MAX => {
-                let message = format!("for-each gave {} items, the limit is {INSTANCES_MAX}", inputs.len());
-                self.fail(waiting, Failure::reject("plan-limit", message));
-            }
-            Evaluated::Each { inputs, items } => {
-                let count = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
-                let mut instances = Instances::new(count, definition.parallel, definition.tolerate);
-                if instances.verdict().is_some() {
-                    let empty = Some(std::sync::Arc::new(Value::Array(Vec::new())));
-                    self.finish(waiting, End::Succeeded, empty);
-                    return;
-                }
-                let queue = self.ready.queue(run.workflow, step, false);
-                while let Some(index) = instances.next() {
-                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
-                }
-                let outputs = vec![None; inputs.len()];
-                run.extra(step, 0).evaluated = true;
-                run.extras.get_or_insert_default().instances.push(Each { step, instances, inputs, items, outputs });
-            }
+            Evaluated::Each { inputs, items } => self.begin_each(waiting, attempt, inputs, items),
             Evaluated::Failed(failure) => self.fail(waiting, failure),
             Evaluated::Sleep(millis) => {
                 run.extra(step, index).evaluated = true;

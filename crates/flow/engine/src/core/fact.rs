@@ -17,6 +17,12 @@ pub enum Fact {
         version: u32,
         exclusive: bool,
     },
+    /// It goes on where an earlier owner stopped, by this version; and by which it began.
+    Resumed {
+        run: u64,
+        began: u32,
+        version: u32,
+    },
     Ready {
         run: u64,
         step: StepId,

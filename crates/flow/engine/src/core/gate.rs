@@ -251,6 +251,11 @@ impl Gates {
         self.targets[target as usize].last_failure = Some(failure.clone());
     }
 
+    /// It lets everything pass: neither left alone nor probed.
+    pub fn is_passing(&self, target: TargetId) -> bool {
+        self.targets[target as usize].state == State::Passing
+    }
+
     /// 429: closed until the target said.
     pub fn close_until(&mut self, target: TargetId, until: Moment) {
         let breaker = &mut self.targets[target as usize];

@@ -122,6 +122,13 @@ pub enum Effect {
         worker: WorkerId,
         batch: BatchId,
     },
+    /// Nobody wants these items of the batch any more; `whole` if no other is left in it.
+    Withdraw {
+        worker: WorkerId,
+        batch: BatchId,
+        items: Vec<usize>,
+        whole: bool,
+    },
     Write {
         source: SourceId,
         write: WriteId,

@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Event, EventId, Kind, Name, Target};
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::{Intake, Leads, Taken};
 use honeyflow_store::{
     Op,
-    write::{Checkpoint, Checkpointed, FanOut, Settled},
+    write::{Checkpoint, Checkpointed, FanOut, OF_LIST, Settled},
 };
 use honeyflow_workflow::{End, Exclusion, Order, Role, Run, State};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Begun, Core, Row,
+    Begun, Core, Row, deadline, each,
     fact::Fact,
     input::Effect,
     judge::Question,
@@ -404,6 +404,7 @@ impl Core {
             outputs: None,
             extras: None,
             opened_at: self.now,
+            deadline: Moment::FAR,
             dormant: false,
         };
         self.note_opened(&state);
@@ -413,6 +414,7 @@ impl Core {
         if let Some(key) = self.keys.get_mut(key) {
             key.open.push(slot);
         }
+        self.set_deadline(slot);
         // A step that is not ready yet has its own time once it is.
         for step in std::mem::take(&mut ready) {
             let due = delayed.iter().filter(|(other, _)| *other == step).map(|(_, wait)| *wait).max();
@@ -420,7 +422,9 @@ impl Core {
             if wait.is_zero() {
                 ready.push(step);
             } else {
-                self.timers.set(self.now.after(wait), Timer::Cohort(vec![Waiting { run: slot, step, index: 0 }]));
+                let listed = self.runs.get(slot).is_some_and(|run| run.has_each(step));
+                let index = if listed { OF_LIST } else { 0 };
+                self.timers.set(self.now.after(wait), Timer::Cohort(vec![Waiting { run: slot, step, index }]));
             }
         }
         if self.fail_if_rejected(slot) {
@@ -469,6 +473,12 @@ impl Core {
         let source = &self.sources[state.source as usize];
         let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
         let (finished, wait) = restore(state, &checkpoints, ready, store_now);
+        if let Some(left) = deadline::left(&checkpoints, store_now) {
+            state.deadline = self.now.after(left);
+            state.extras.get_or_insert_default().deadline_kept = true;
+        }
+        let version = self.plan.number(state.source, state.workflow);
+        self.facts.note(|| Fact::Resumed { run: state.number, began: checkpoints[0].version, version });
         for (step, _) in finished {
             self.facts.note(|| Fact::Ended { run: state.number, step });
         }
@@ -488,9 +498,10 @@ fn restore(
     let mut missing = false;
     let mut wait = Duration::ZERO;
     let covers = &checkpoints[0].covers;
-    for checkpoint in checkpoints.iter().filter(|checkpoint| checkpoint.covers == *covers) {
+    let of_run: Vec<&Checkpoint> = checkpoints.iter().filter(|checkpoint| checkpoint.covers == *covers).collect();
+    each::restore(state, &graph, &of_run, &mut finished);
+    for checkpoint in of_run {
         let Some(step) = graph.step(&checkpoint.step) else { continue };
-        // One instance says nothing of the others.
         if graph.steps[step as usize].for_each.is_some() {
             continue;
         }

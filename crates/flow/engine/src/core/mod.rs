@@ -14,9 +14,14 @@
 //! | run ended            | rows whose last obligation it was are deleted, fenced; the key stays held   |
 //! | write committed      | key free: the next run of the key may start                                |
 //! | shard to be left     | no poll, nothing new given out; left once what is held has ended            |
+//! | cancel, deadline     | nothing more of the run goes out; parked once its attempts are back, or after a grace |
 //! | lease lost           | everything is forgotten; the rows are still in the table                   |
 
+pub mod budget;
+pub mod cancel;
+pub mod deadline;
 pub mod dispatch;
+pub mod each;
 pub mod evaluate;
 pub mod fact;
 pub mod gate;
@@ -46,6 +51,8 @@ use honeyflow_store::write::{Charged, Checkpoint, Settled};
 
 pub use self::input::{BatchId, Effect, Evaluated, Input, WorkerId, WriteId};
 use self::{
+    budget::Budgets,
+    deadline::Deadlines,
     dispatch::Dispatch,
     fact::{Fact, Facts},
     gate::Gates,
@@ -127,8 +134,10 @@ pub struct Core {
     pub(crate) ready: ReadyQueues,
     pub(crate) dispatch: Dispatch,
     pub(crate) gates: Gates,
+    pub(crate) budgets: Budgets,
     pub(crate) judging: Judging,
     pub(crate) waits: Waits,
+    pub(crate) deadlines: Deadlines,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
     /// Of the rows in flight.
@@ -154,8 +163,10 @@ impl Core {
             ready: ReadyQueues::new(&plan),
             dispatch: Dispatch::default(),
             gates: Gates::new(&plan),
+            budgets: Budgets::new(&plan),
             judging: Judging::new(&plan),
             waits: Waits::new(&plan),
+            deadlines: Deadlines::default(),
             timers: Timers::default(),
             counters: Counters::default(),
             payload_bytes: 0,
@@ -191,7 +202,7 @@ impl Core {
             Input::Found { source, look, result } => self.found(source, look, result),
             Input::Written { write, result } => self.written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
-            Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key),
+            Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key, effects),
             Input::Drain => self.draining = true,
         }
         self.settle_down(effects);
@@ -199,7 +210,7 @@ impl Core {
 
     /// When the next `Tick` is due, if nothing else happens.
     pub fn wake_at(&self) -> Moment {
-        let mut at = self.timers.next().min(self.waits.next_deadline());
+        let mut at = self.timers.next().min(self.waits.next_deadline()).min(self.deadlines.next());
         if !self.draining {
             for source in &self.sources {
                 at = at.min(source.poll.wake_at(source));
@@ -333,6 +344,7 @@ impl Core {
             self.runs.iter().filter(|(_, run)| run.source as usize == source).map(|(slot, _)| slot).collect();
         for slot in gone {
             self.stop_waiting(slot);
+            self.forget_deadline(slot);
             if let Some(run) = self.runs.remove(slot) {
                 self.counters.forgotten += 1;
                 self.counters.closed(&run);

@@ -1,20 +1,20 @@
 //! What an answer means, by its class alone.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use honeyflow_event::{Document, Stamp};
 use honeyflow_runtime::{Backoff, Class, Failure, Moment};
 use honeyflow_step::Outcome;
 use honeyflow_store::{
     Op,
-    write::{Checkpoint, Checkpointed},
+    write::{Checkpoint, Checkpointed, OF_LIST},
 };
 use honeyflow_workflow::{End, Role, StepId};
-use serde_json::Value;
 
 use super::{
     Core,
     dispatch::Held,
+    each,
     fact::Fact,
     input::{BatchId, Effect},
     ready::Ready,
@@ -86,10 +86,11 @@ impl Core {
             };
             let Some(run) = self.runs.get_mut(item.run) else { continue };
             run.leased -= 1;
+            let waiting = Waiting { run: item.run, step, index: item.index };
             if run.life != Life::Open {
+                self.came_back(waiting, item.attempt, Some(outcome));
                 continue;
             }
-            let waiting = Waiting { run: item.run, step, index: item.index };
             match outcome {
                 Outcome::Done(output) => {
                     fine += 1;
@@ -132,6 +133,7 @@ impl Core {
             self.timers.set(until, Timer::Gate);
         }
         let random = self.random();
+        let was_passing = self.gates.is_passing(target);
         if let Some(until) = self.gates.record(target, fine, failed, self.now, random) {
             self.counters.breaker_closed += 1;
             self.timers.set(until, Timer::Gate);
@@ -141,11 +143,14 @@ impl Core {
                 message: format!("target {name} keeps failing: it is left alone for a while"),
             });
         }
+        if !was_passing && self.gates.is_passing(target) {
+            self.budgets.forgive(target);
+        }
         if !again.is_empty() {
             let own = self.plan.workflows[workflow].graph.steps[step as usize].backoff;
             let backoff = own.map_or(self.plan.limits.retry_backoff, |own| Backoff::new(own.base, own.cap));
             let wait = backoff.wait(tries.saturating_sub(1), self.random());
-            self.timers.set(self.now.after(wait), Timer::Cohort(again));
+            self.try_later(target, self.now.after(wait), again);
         }
     }
 
@@ -213,6 +218,9 @@ impl Core {
         emit: Vec<honeyflow_store::NewEvent>,
         after: After,
     ) {
+        let Some(run) = self.runs.get_mut(waiting.run) else { return };
+        // The rows that it covers are the run's for good.
+        run.given = true;
         let Some(run) = self.runs.get(waiting.run) else { return };
         let checkpoint = Checkpoint {
             run: self.settled(run),
@@ -227,6 +235,7 @@ impl Core {
             emit,
         };
         let source = run.source;
+        self.keep_deadline(&checkpoint, waiting.run);
         self.push_op(source, Op::Checkpoint(Box::new(checkpoint)), after);
     }
 
@@ -234,27 +243,18 @@ impl Core {
     pub(crate) fn finish(&mut self, waiting: Waiting, end: End, output: Document) {
         let Waiting { run: slot, step, index } = waiting;
         let Some(run) = self.runs.get_mut(slot) else { return };
-        let (level, workflow) = (run.level, run.workflow);
+        let workflow = run.workflow;
         let (mut end, mut output) = (end, output);
         if let Some(each) = run.each(step) {
             if let Some(place) = each.outputs.get_mut(index as usize) {
                 *place = output;
             }
-            let verdict = each.instances.end(index, end != End::Failed);
-            let mut started = Vec::new();
-            while let Some(next) = each.instances.next() {
-                started.push(next);
-            }
-            let Some(fine) = verdict else {
-                let queue = self.ready.queue(run.workflow, step, false);
-                for index in started {
-                    self.ready.push(queue, level, Ready { run: slot, index, since: self.now, level }, false);
-                }
+            let Some(fine) = each.instances.end(index, end != End::Failed) else {
+                self.start_instances(slot, step);
                 return;
             };
             end = if fine { End::Succeeded } else { End::Failed };
-            let outputs = each.outputs.iter().map(|output| output.as_deref().cloned().unwrap_or(Value::Null));
-            output = Some(Arc::new(Value::Array(outputs.collect())));
+            output = each::gathered(&each.outputs);
         }
         if end == End::Succeeded {
             run.keep_output(step, output);
@@ -361,12 +361,13 @@ impl Core {
     /// still hold of it is answered to nobody.
     fn begin_anew(&mut self, slot: Slot) {
         self.stop_waiting(slot);
+        self.forget_deadline(slot);
         let Some(mut run) = self.runs.remove(slot) else { return };
         let graph = run.plan.graph.clone();
         let is_kept = |step: &StepId| {
             let definition = &graph.steps[*step as usize];
             definition.checkpoint == honeyflow_workflow::Checkpoint::Always
-                && definition.for_each.is_none()
+                && (definition.for_each.is_none() || run.has_each(*step))
                 && !run.run.is_missing()
                 && run.run.state(&graph, *step) == honeyflow_workflow::State::Succeeded
         };
@@ -376,11 +377,12 @@ impl Core {
                 outputs[step as usize] = None;
             }
         }
+        each::reopen(&mut run);
         if let Some(extras) = &mut run.extras {
-            extras.instances.clear();
             extras.failed.clear();
             for extra in &mut extras.steps {
-                (extra.evaluated, extra.input) = (false, None);
+                let listed = extras.instances.iter().any(|each| each.step == extra.step);
+                (extra.evaluated, extra.input) = (listed, None);
             }
         }
         run.stamp = honeyflow_event::Stamp::default();
@@ -395,6 +397,7 @@ impl Core {
             self.facts.note(|| Fact::Ended { run: run.number, step });
         }
         let moved = self.runs.insert(run);
+        self.set_deadline(moved);
         if let Some(key) = self.keys.get_mut(key) {
             key.open.iter_mut().filter(|open| **open == slot).for_each(|open| *open = moved);
         }
@@ -450,6 +453,8 @@ impl Core {
             run.leased -= 1;
             if run.life == Life::Open {
                 group.push(Ready { run: item.run, index: item.index, since: self.now, level: run.level });
+            } else {
+                self.came_back(Waiting { run: item.run, step, index: item.index }, item.attempt, None);
             }
         }
         self.counters.suspected += group.len() as u64;
@@ -499,6 +504,7 @@ impl Core {
 
     pub(crate) fn fire_timers(&mut self, effects: &mut Vec<Effect>) {
         self.end_overdue_waits();
+        self.end_overdue_runs(effects);
         while let Some(timer) = self.timers.pop_due(self.now) {
             match timer {
                 Timer::Cohort(waiting) => {
@@ -506,6 +512,7 @@ impl Core {
                         self.wake(waiting);
                     }
                 }
+                Timer::Retries(target, items) => self.try_again(target, items),
                 Timer::Batch(batch) => {
                     if let Some(held) = self.close_batch(batch) {
                         self.counters.timed_out += 1;
@@ -513,12 +520,17 @@ impl Core {
                         self.suspect(&held, Cause::TimeOut);
                     }
                 }
+                Timer::Grace(run) => self.end_cancelled(run),
                 Timer::Gate => {}
             }
         }
     }
 
-    fn wake(&mut self, waiting: Waiting) {
+    pub(crate) fn wake(&mut self, waiting: Waiting) {
+        if waiting.index == OF_LIST {
+            self.start_instances(waiting.run, waiting.step);
+            return;
+        }
         let Some(run) = self.runs.get(waiting.run) else { return };
         let slept = run.plan.graph.steps[waiting.step as usize].role == Role::Sleep
             && run.find_extra(waiting.step, waiting.index).is_some_and(|extra| extra.evaluated);

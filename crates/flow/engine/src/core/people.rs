@@ -1,17 +1,12 @@
 //! What people ask of runs: which are open and why they wait, an end to one, and what became of those that ended.
 
 use honeyflow_event::Name;
-use honeyflow_runtime::Failure;
 use honeyflow_store::{Op, write::History};
 use honeyflow_workflow::{State, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    Core,
-    run::{Life, RunState},
-    settle::After,
-};
+use super::{Core, run::RunState, settle::After};
 use crate::slots::Slot;
 
 /// An open run, as people see it.
@@ -26,8 +21,8 @@ pub struct RunView {
     pub level: u8,
     pub open_ms: u64,
     pub attempts: u32,
-    /// `behind`, `breaker`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `awaiting`, `shard-moving`, `working` or
-    /// `settling`.
+    /// `behind`, `breaker`, `crowded`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `awaiting`, `shard-moving`, `working`,
+    /// `cancelling` or `settling`.
     pub waits_for: &'static str,
     pub steps: Vec<StepView>,
 }
@@ -78,26 +73,6 @@ impl Core {
             attempts: run.attempt,
             waits_for,
             steps: steps.collect(),
-        }
-    }
-
-    /// Ends the run of a key: what has not ended is cancelled, what workers still say of it is refused, and the event is
-    /// parked as `cancelled`.
-    pub(crate) fn cancel(&mut self, workflow: &str, entity: &str, key: &str) {
-        let of_key = |run: &RunState| {
-            *run.plan.name == *workflow && *run.entity == *entity && *self.keys.get(run.key).key == *key
-        };
-        let found: Option<Slot> =
-            self.runs.iter().find(|(_, run)| run.life == Life::Open && of_key(run)).map(|(slot, _)| slot);
-        let Some(run) = found.and_then(|slot| self.runs.get_mut(slot)) else { return };
-        let graph = run.plan.graph.clone();
-        let step = graph.ids().find(|step| run.run.state(&graph, *step) == State::Ready).unwrap_or(0);
-        run.run.cancel(&graph);
-        let failure = Failure::reject("cancelled", "cancelled by hand");
-        let attempt = run.attempt;
-        run.extras.get_or_insert_default().failed.insert(0, (step, 0, attempt, failure));
-        if let Some(slot) = found {
-            self.conclude_if_ended(slot);
         }
     }
 

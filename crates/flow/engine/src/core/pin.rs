@@ -6,7 +6,7 @@
 //! dropped, and whoever has the definition goes on.
 
 use honeyflow_event::{Event, EventId, Name, Target};
-use honeyflow_store::write::{Checkpoint, Settled};
+use honeyflow_store::write::{Checkpoint, OF_RUN, Settled};
 use serde::Serialize;
 use smallvec::SmallVec;
 
@@ -64,7 +64,9 @@ impl Core {
                 effects.push(Effect::Alarm { code: "no-worker", message });
             }
             let stranded = state.stranded.entry(run).or_insert_with(|| Stranded { version, covers, steps: Vec::new() });
-            stranded.steps.push(step);
+            if *step != *OF_RUN {
+                stranded.steps.push(step);
+            }
         }
     }
 
@@ -106,7 +108,7 @@ impl Core {
                     owes.0 == target && self.plan.workflows[owes.2].name == run.workflow
                 };
                 if let Some(owes) = owed.iter_mut().find(same) {
-                    owes.2 = pinned;
+                    owes.2 = if crate::planted::on("unpinned replay") { owes.2 } else { pinned };
                 } else if let Some(entity) = self.plan.sources[source as usize].entities.get(&target.entity) {
                     owed.push((target, entity.id, pinned));
                 }

@@ -255,7 +255,8 @@ impl Core {
         (entity.workflows.len() - sharing + usize::from(sharing > 0)).max(1)
     }
 
-    /// Entities that cannot be worked on now: held by a migration, or with every workflow gated and holding its share.
+    /// Entities that cannot be worked on now: held by a migration, or with every workflow gated and
+    /// holding its share, or leading to a target that too many wait for.
     fn passed_over(&mut self, source: usize) -> Vec<PassedOver> {
         let mut passed: Vec<PassedOver> = self.sources[source]
             .poll
@@ -267,6 +268,7 @@ impl Core {
         let crowded = |workflow: &usize| {
             let targets = &self.plan.workflows[*workflow].targets;
             self.counters.open(*workflow) >= half && self.gates.is_gated(*workflow, targets, self.now)
+                || self.budgets.crowding(&self.plan, *workflow).is_some()
         };
         let planned = &self.plan.sources[source];
         let gated = |entity: &Name| {

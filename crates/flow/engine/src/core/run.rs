@@ -18,6 +18,8 @@ use crate::slots::Slot;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Life {
     Open,
+    /// Ended from outside, and some of its attempts are still in workers' hands.
+    Cancelling,
     /// Acknowledgement or park under way; the key is held until it has committed.
     Settling,
 }
@@ -45,6 +47,8 @@ pub(crate) struct RunState {
     /// Only where something is out of the ordinary.
     pub extras: Option<Box<Extras>>,
     pub opened_at: Moment,
+    /// When it has taken too long; far away where its workflow sets no deadline.
+    pub deadline: Moment,
     /// Nothing of it can be done before a time or an event comes.
     pub dormant: bool,
 }
@@ -55,6 +59,8 @@ pub(crate) struct Extras {
     pub instances: Vec<Each>,
     /// Resumed from checkpoints: exactly these rows form the run.
     pub covers: Option<Vec<EventId>>,
+    /// Its deadline stands in the journal.
+    pub deadline_kept: bool,
     /// Steps that failed for good, with their errors.
     pub failed: Vec<(StepId, u32, u32, Failure)>,
 }
@@ -120,6 +126,10 @@ impl RunState {
 
     pub fn each(&mut self, step: StepId) -> Option<&mut Each> {
         self.extras.as_mut()?.instances.iter_mut().find(|each| each.step == step)
+    }
+
+    pub fn has_each(&self, step: StepId) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.instances.iter().any(|each| each.step == step))
     }
 
     pub fn output(&self, step: StepId) -> Document {

@@ -31,6 +31,8 @@ pub(crate) enum After {
     /// The wait for an event is stored: what was kept before is looked through.
     Awaiting(Waiting),
     Skipped(Waiting),
+    /// The list of a `for-each` is stored: its instances may start.
+    Listed(Waiting),
     /// The event's signal is stored.
     Kept(EventId),
     Failed(Waiting, Failure),
@@ -100,6 +102,7 @@ impl Settling {
                 | After::Sleeping(waiting, _)
                 | After::Awaiting(waiting)
                 | After::Skipped(waiting)
+                | After::Listed(waiting)
                 | After::Failed(waiting, _) => _ = found.insert(waiting.run),
                 After::RunGone(slot) => _ = found.insert(*slot),
                 After::Many(many) => after.extend(many),
@@ -138,6 +141,7 @@ impl Core {
         let Some(verdict) = run.run.verdict(&graph) else { return };
         run.life = Life::Settling;
         self.stop_waiting(slot);
+        self.forget_deadline(slot);
         let Some(run) = self.runs.get_mut(slot) else { return };
         self.facts.note(|| Fact::Concluded {
             run: run.number,
@@ -324,6 +328,7 @@ impl Core {
                 self.note_dormant(waiting.run);
             }
             After::Kept(event) => self.waits.kept(source, event),
+            After::Listed(waiting) => self.start_listed(waiting),
             After::Skipped(waiting) => self.finish(waiting, End::Skipped, None),
             After::Failed(waiting, failure) => self.fail(waiting, failure),
             After::RunGone(slot) => self.close_run(slot),

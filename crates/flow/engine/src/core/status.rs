@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub batches: u64,
     pub parked: u64,
     pub forgotten: u64,
+    /// Runs that were ended by their deadline.
+    pub overdue: u64,
     pub leases_lost: u64,
     pub minted: u64,
     pub stale_answers: u64,
@@ -149,6 +151,8 @@ pub struct Status {
     pub leases_lost: u64,
     pub minted: u64,
     pub breaker_closed: u64,
+    /// Runs that were ended by their deadline.
+    pub overdue: u64,
     pub last_store_failure: Option<String>,
     pub closed: Vec<Closed>,
     pub no_worker: Vec<NoWorker>,
@@ -230,14 +234,26 @@ impl Core {
             leases_lost: c.leases_lost,
             minted: c.minted,
             breaker_closed: c.breaker_closed,
+            overdue: c.overdue,
             last_store_failure: c.last_store_failure.as_ref().map(|failure| failure.message.clone()),
-            closed: self.gates.closed(&self.plan, self.now).into_iter().chain(self.without_worker()).collect(),
+            closed: self.closed(),
             no_worker: self.no_worker(),
             sources: self.source_status(),
             workers: self.worker_status(),
             workflows: self.workflow_statuses(false),
             older: self.workflow_statuses(true),
         }
+    }
+
+    fn closed(&self) -> Vec<Closed> {
+        let crowded = self.budgets.crowded().map(|(target, delayed)| Closed {
+            name: self.plan.targets[target].clone(),
+            reason: "crowded",
+            detail: format!(
+                "{delayed} items wait to be tried again; nothing begins that leads there until they are fewer"
+            ),
+        });
+        self.gates.closed(&self.plan, self.now).into_iter().chain(crowded).chain(self.without_worker()).collect()
     }
 
     fn source_status(&self) -> Vec<SourceStatus> {

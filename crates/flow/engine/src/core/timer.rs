@@ -4,15 +4,19 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use honeyflow_runtime::Moment;
 
-use super::input::BatchId;
+use super::{input::BatchId, plan::TargetId};
 use crate::slots::Slot;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
     /// Items that failed together come back together.
     Cohort(Vec<Waiting>),
+    /// The same for a target's retries, as far as its budget goes.
+    Retries(TargetId, Vec<Waiting>),
     /// A batch has been held for too long.
     Batch(BatchId),
+    /// A cancelled run has waited long enough for the answers of its attempts.
+    Grace(Slot),
     /// A gate may open.
     Gate,
 }
@@ -44,8 +48,8 @@ impl Timers {
     /// Steps that wait for their time.
     pub fn waiting(&self) -> impl Iterator<Item = &Waiting> {
         self.heap.iter().flat_map(|Reverse((_, _, timer))| match timer {
-            Timer::Cohort(waiting) => waiting.as_slice(),
-            Timer::Batch(_) | Timer::Gate => &[],
+            Timer::Cohort(waiting) | Timer::Retries(_, waiting) => waiting.as_slice(),
+            Timer::Batch(_) | Timer::Grace(_) | Timer::Gate => &[],
         })
     }
 

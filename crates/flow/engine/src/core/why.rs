@@ -70,6 +70,9 @@ impl Core {
         if run.life == Life::Settling {
             return "settling";
         }
+        if run.life == Life::Cancelling {
+            return "cancelling";
+        }
         if places.leased.contains(&slot) {
             return "working";
         }
@@ -106,6 +109,9 @@ impl Core {
         if let Some(reason) = closed {
             return reason;
         }
+        if !self.budgets.admits(&self.plan, queue) {
+            return "crowded";
+        }
         if !self.gives_out(run.source) {
             return "shard-moving";
         }
@@ -121,7 +127,8 @@ impl Core {
             let queued = places.queued.get(&slot);
             let free = |queued: &&Queued| {
                 let queue = &self.ready.queues[queued.queue];
-                self.gives_out(run.source) && !queued.tried && self.gates.passes(queue, self.now)
+                let passes = self.gates.passes(queue, self.now) && self.budgets.admits(&self.plan, queue);
+                self.gives_out(run.source) && !queued.tried && passes
             };
             let could_go = queued.and_then(|queued| queued.iter().find(free));
             Whereabouts {

@@ -129,6 +129,7 @@ pub struct Service {
     config: Config,
     /// By workflow's name: whose expressions are too slow is counted there.
     evaluators: HashMap<Name, Arc<Evaluator>>,
+    attempts: worker::Attempts,
     inputs: Arc<ArcSwapOption<mpsc::Sender<Input>>>,
     status: watch::Sender<Status>,
     asked: tokio::sync::Mutex<mpsc::Receiver<Question>>,
@@ -142,7 +143,8 @@ impl Service {
         let names = config.plan.workflows.iter().map(|workflow| workflow.name.clone());
         let evaluators = names.map(|name| (name, Arc::new(Evaluator::new(config.pool.clone())))).collect();
         let asked = tokio::sync::Mutex::new(asked);
-        let service = Service { config, evaluators, inputs: inputs.clone(), status, asked };
+        let attempts = worker::Attempts::default();
+        let service = Service { config, evaluators, attempts, inputs: inputs.clone(), status, asked };
         (service, Handle { inputs, status: watched, questions })
     }
 
@@ -295,8 +297,12 @@ impl Service {
             }
             Effect::Give { batch, work, .. } => {
                 self.config.traffic.mark();
-                worker::work(&self.config.steps, |workflow| self.evaluator(workflow), batch, work, inputs);
+                let attempts = &self.attempts;
+                worker::work(&self.config.steps, |workflow| self.evaluator(workflow), attempts, batch, work, inputs);
             }
+            Effect::Withdraw { batch, whole: true, .. } => self.attempts.stop(batch),
+            // Other items of the batch are wanted: it goes on, and what it says of these is refused.
+            Effect::Withdraw { .. } => {}
             // In this process a batch that was taken back ends by its own time-out; its answer is refused.
             Effect::Cancel { batch, .. } => tracing::warn!(batch, "a batch was not answered in time"),
             Effect::Mint { source, lease, floor } => {

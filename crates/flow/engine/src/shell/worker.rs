@@ -1,17 +1,39 @@
 //! The worker in the node: a task per batch, bounded by the room the core was told of.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use hashbrown::HashMap;
 use honeyflow_evaluate::Evaluator;
 use honeyflow_step::Step;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::evaluate;
 use crate::core::{BatchId, Evaluated, Input, input::Work};
 
+/// Batches at work, so that those which nobody wants any more can be stopped.
+#[derive(Clone, Default)]
+pub(super) struct Attempts(Arc<Mutex<HashMap<BatchId, AbortHandle>>>);
+
+impl Attempts {
+    fn with<T>(&self, look: impl FnOnce(&mut HashMap<BatchId, AbortHandle>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The step is dropped where it stands; the core hears that there is no answer.
+    pub fn stop(&self, batch: BatchId) {
+        if let Some(attempt) = self.with(|all| all.remove(&batch)) {
+            attempt.abort();
+        }
+    }
+}
+
 pub(super) fn work(
     steps: &[Vec<Arc<dyn Step>>],
     evaluator: impl FnOnce(&str) -> Arc<Evaluator>,
+    attempts: &Attempts,
     batch: BatchId,
     work: Work,
     inputs: mpsc::Sender<Input>,
@@ -20,12 +42,17 @@ pub(super) fn work(
         Work::Execute { workflow, step, batch: work } => {
             let timeout = work.timeout;
             let step = steps[workflow][step as usize].clone();
+            // A task of its own: a panic is the end of the batch, not of the node.
+            let attempt = tokio::spawn(async move { tokio::time::timeout(timeout, step.execute(work)).await });
+            let attempts = attempts.clone();
+            attempts.with(|all| all.insert(batch, attempt.abort_handle()));
             tokio::spawn(async move {
-                // A task of its own: a panic is the end of the batch, not of the node.
-                let attempt = tokio::spawn(async move { tokio::time::timeout(timeout, step.execute(work)).await });
-                let input = match attempt.await {
+                let ended = attempt.await;
+                attempts.with(|all| all.remove(&batch));
+                let input = match ended {
                     Ok(Ok(outcomes)) => Input::Outcomes { batch, outcomes },
                     Ok(Err(_)) => Input::TimedOut { batch },
+                    Err(stopped) if stopped.is_cancelled() => Input::Unanswered { batch },
                     Err(panic) => {
                         tracing::error!(batch, %panic, "a step panicked");
                         Input::Unanswered { batch }

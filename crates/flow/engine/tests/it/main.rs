@@ -2,6 +2,10 @@
 
 mod attempts;
 mod begins;
+mod budget;
+mod cancel;
+mod deadline;
+mod each;
 mod emcee;
 mod emcee_masters;
 mod emcee_messages;

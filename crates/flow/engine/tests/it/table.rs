@@ -53,6 +53,8 @@ pub struct Table {
     pub alarms: Vec<&'static str>,
     /// Batches that were taken back.
     pub cancelled: Vec<BatchId>,
+    /// Items of batches that nobody wants any more, and whether those are all.
+    pub withdrawn: Vec<(BatchId, Vec<usize>, bool)>,
 }
 
 /// `load → index`, one workflow.
@@ -160,6 +162,7 @@ impl Table {
             keeps_looks: false,
             alarms: Vec::new(),
             cancelled: Vec::new(),
+            withdrawn: Vec::new(),
         };
         table.begin(Recovered::default());
         table
@@ -230,6 +233,7 @@ impl Table {
                 Effect::Mint { .. } => self.minted += 1,
                 Effect::Alarm { code, .. } => self.alarms.push(code),
                 Effect::Cancel { batch, .. } => self.cancelled.push(batch),
+                Effect::Withdraw { batch, items, whole, .. } => self.withdrawn.push((batch, items, whole)),
                 _ => {}
             }
         }
@@ -330,6 +334,11 @@ impl Table {
 
     pub fn runs(&self) -> Vec<RunView> {
         self.core.runs(None, 100)
+    }
+
+    /// What the run of this key waits for.
+    pub fn reason_of(&self, key: &str) -> &'static str {
+        self.core.runs(Some(key), 1).first().map_or("", |run| run.waits_for)
     }
 
     /// Of the one run that is open.

@@ -73,7 +73,7 @@ fn read_what_can_be_read(name: &str, value: &Value, catalogue: &Catalogue) -> (D
     definition.unmatched = table.word("unmatched", Unmatched::WORDS, Unmatched::from_word);
     definition.history = table.word("history", History::WORDS, History::from_word);
     definition.priority = table.number("priority", 0, 9).and_then(|priority| u8::try_from(priority).ok());
-    definition.deadline = table.duration("deadline");
+    definition.deadline = table.duration_above_zero("deadline");
     let exclusion: Option<Exclusion> = table.word_if_any("exclusion", Exclusion::WORDS, Exclusion::from_word);
     for (at, path) in table.list("on") {
         if let Some(on) = read_on(at, path, table.problems) {

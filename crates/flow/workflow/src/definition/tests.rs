@@ -154,7 +154,7 @@ fn wf_3_wrong_values_are_named() {
             "d": 5,
         },
     })), @r#"
-    workflow.book.deadline bad-value expected a duration such as "200ms", "5s" or "2h"
+    workflow.book.deadline bad-value expected a duration such as "200ms", "5s" or "2h", above zero
     workflow.book.exclusion bad-value `exclusion` cannot be `keys` (did you mean `key`?)
     workflow.book.on bad-value expected a list
     workflow.book.priority bad-value expected a whole number from 0 to 9

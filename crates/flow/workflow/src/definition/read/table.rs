@@ -92,6 +92,12 @@ impl<'v, 'p> Table<'v, 'p> {
         })
     }
 
+    pub(super) fn duration_above_zero(&mut self, key: &str) -> Option<Duration> {
+        self.take(key, "a duration such as \"200ms\", \"5s\" or \"2h\", above zero", |value| {
+            value.as_str().and_then(duration::parse).filter(|duration| !duration.is_zero())
+        })
+    }
+
     pub(super) fn word<T: Default>(
         &mut self,
         key: &str,
