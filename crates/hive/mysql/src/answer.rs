@@ -108,10 +108,8 @@ impl Hive {
         let mut session = Session::new(connection, &self.hive);
         let server = server::look(&mut session).await?;
         server.judge(self.one_writer)?;
-        if !server.is_durable() {
-            tracing::debug!("the server may lose its last second in a crash (innodb_flush_log_at_trx_commit)");
-        }
         session.set_flavour(server.flavour);
+        schema::check(&mut session).await?;
         Ok(session)
     }
 

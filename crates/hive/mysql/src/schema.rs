@@ -3,9 +3,11 @@
 //! The server commits around every statement that makes a table, so each of them may be repeated: two nodes that come
 //! first do the same.
 
+use honeyflow_runtime::Failure;
+
 use crate::{
     message::Message,
-    outcome::Answer,
+    outcome::{self, Answer, Stop},
     row,
     server::Flavour,
     session::{PLAIN, Session},
@@ -142,6 +144,27 @@ fn written_out(text: &str, flavour: Flavour) -> String {
         (" TABLE", " engine = InnoDB row_format = dynamic".to_owned()),
     ];
     words.into_iter().fold(text.to_owned(), |text, (word, meaning)| text.replace(word, &meaning))
+}
+
+/// Tables of a newer version may mean something else.
+pub(crate) async fn check(session: &mut Session) -> Answer<()> {
+    let mut message = Message::default();
+    message.add(PLAIN);
+    let installed = message.add("select value from hive_meta where name = 'schema'");
+    let told = match session.tell(message).await {
+        Err(Stop::Sql(error)) if outcome::is_unmade(&error) => return Ok(()),
+        told => told?,
+    };
+    match told.first(installed).map(|row| row::unsigned(row, 0)).transpose()? {
+        Some(installed) if installed > version() as u64 => {
+            let known = version();
+            let said = format!(
+                "the hive's tables are of version {installed}, this program knows up to {known}: use a newer one"
+            );
+            Err(Failure::fatal("schema-too-new", said).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes what is missing.

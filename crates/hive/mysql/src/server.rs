@@ -94,11 +94,6 @@ fn read(version: &str, settings: &[(&str, &str)]) -> Server {
 }
 
 impl Server {
-    /// What is committed survives a crash of the machine.
-    pub fn is_durable(&self) -> bool {
-        self.durable
-    }
-
     /// Whether leases are safe with it. `one_writer`: a person says that all nodes come to this server alone.
     pub fn judge(&self, one_writer: bool) -> Result<(), Failure> {
         let Server { flavour, version, writers, .. } = self;
@@ -108,6 +103,11 @@ impl Server {
             let said =
                 format!("the server is {name} {major}.{minor}.{patch}; it must be {a}.{b}.{c} or newer, upgrade it");
             return Err(Failure::fatal("server-too-old", said));
+        }
+        if !self.durable {
+            let said = "the server may forget in a crash who holds what: it runs with innodb_flush_log_at_trx_commit other \
+                        than 1; set it to 1, also in the server's configuration";
+            return Err(Failure::fatal("not-durable", said));
         }
         match writers {
             Some(why) if !one_writer => Err(Failure::fatal(
@@ -150,6 +150,17 @@ mod tests {
         assert_eq!(code("10.11.2-MariaDB", &[("wsrep_on", "OFF"), ("wsrep_cluster_size", "0")], false), None);
         let group = [("group_replication_single_primary_mode", "OFF")];
         assert_eq!(code("8.0.36", &group, false).as_deref(), Some("several-writers"));
-        assert!(!read("8.0.36", &[("innodb_flush_log_at_trx_commit", "2")]).durable);
+    }
+
+    /// HV-51: a change of hands that can be lost is none.
+    #[test]
+    fn hv_51_a_server_that_may_lose_what_it_has_committed_is_refused() {
+        let judged = |value| read("8.0.36", &[("innodb_flush_log_at_trx_commit", value)]).judge(true);
+        assert_eq!(judged("1"), Ok(()));
+        for value in ["0", "2"] {
+            let failure = judged(value).unwrap_err();
+            assert_eq!(failure.code, "not-durable");
+            assert!(failure.message.contains("set it to 1"), "{failure}");
+        }
     }
 }

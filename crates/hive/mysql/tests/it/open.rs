@@ -79,6 +79,21 @@ async fn hv_5_many_that_come_first_make_one_hive() {
     assert_eq!(place.number("select count(*) from hive_share").await, 0, "made again");
 }
 
+/// HV-5
+#[tokio::test]
+async fn tables_of_a_newer_version_are_refused() {
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
+    place.hive().call(join(node())).await.unwrap();
+    place.change("update hive_meta set value = '99'").await;
+    let hive = place.hive();
+    let failure = hive.call(join(node())).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "schema-too-new"), "{failure}");
+    assert_eq!(place.number("select count(*) from hive_node").await, 1, "nothing was done");
+    place.change("update hive_meta set value = '1'").await;
+    hive.call(join(node())).await.unwrap();
+}
+
 /// HV-5: another case, an accent or a space at the end is another name.
 #[tokio::test]
 async fn hv_5_names_are_compared_byte_by_byte() {
