@@ -185,6 +185,8 @@ pub struct Member {
     inherits: BTreeMap<NodeId, bool>,
     /// An answered beat has told of the others since somebody was last buried.
     told: bool,
+    /// Goes up when the store is not the one it was: answers of the one before count as none.
+    store: u64,
     /// Epochs that the store shows lower than they were.
     fallen: Vec<Held>,
     beat_early_at: Moment,
@@ -229,6 +231,7 @@ impl Member {
             unplaced: true,
             inherits: BTreeMap::new(),
             told: false,
+            store: 0,
             fallen: Vec::new(),
             beat_early_at: Moment::FAR,
             give_at: Moment::default(),
@@ -289,6 +292,9 @@ impl Member {
     }
 
     fn answer(&mut self, sent: &Sent, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+        let is_ours =
+            sent.store == self.store || sent.asked.is_of_a_node() || crate::planted::on("answers of another store");
+        let result = if is_ours { result } else { Err(calls::another_store()) };
         match &sent.asked {
             Asked::Join => self.joined(sent, result, effects),
             Asked::Beat { read_only } => self.beaten(sent, *read_only, result, effects),
@@ -382,7 +388,8 @@ impl Member {
             Asked::Take(_) | Asked::Mint(_) | Asked::Give(..) => self.config.mint_deadline(),
             _ => self.config.deadline(),
         };
-        let sent = Sent { asked, at: self.now, until: self.now.after(within), version: self.lineage.version };
+        let (at, version, store) = (self.now, self.lineage.version, self.store);
+        let sent = Sent { asked, at, until: at.after(within), version, store };
         self.calls.send(sent, request, effects);
     }
 

@@ -114,8 +114,8 @@ impl SqliteHive {
 
 fn serve(mut hive: Hive, asked: &Receiver<Asked>) {
     for Asked { request, answer } in asked {
-        // Asked for by someone who has gone: a beat or a take that nobody hears of must not happen late.
-        if !answer.is_closed() {
+        // Asked for by someone who has gone: a beat or a take that nobody hears of must not happen late. A leave must.
+        if !answer.is_closed() || matches!(request, Request::Leave { .. }) {
             let _ = answer.send(hive.answer(request));
         }
     }

@@ -9,6 +9,7 @@ use std::{
     io::ErrorKind,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use honeyflow_hive::NodeId;
@@ -26,6 +27,8 @@ pub(crate) struct Locks {
 pub(crate) struct Held {
     file: File,
     path: PathBuf,
+    /// When its node last asked for anything.
+    heard_at: Instant,
 }
 
 pub(crate) enum Tried {
@@ -51,7 +54,7 @@ impl Locks {
         self.refuse_network()?;
         let file = open(&path).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Held { file, path })),
+            Ok(()) => Ok(Some(Held { file, path, heard_at: Instant::now() })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(failed(errno.into())),
         }
@@ -112,6 +115,14 @@ impl Held {
             (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
             _ => false,
         }
+    }
+
+    pub fn heard(&mut self) {
+        self.heard_at = Instant::now();
+    }
+
+    pub fn is_silent(&self, time_to_live: Duration) -> bool {
+        self.heard_at.elapsed() >= time_to_live
     }
 
     pub fn give_up(self) {

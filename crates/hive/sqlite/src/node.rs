@@ -1,5 +1,7 @@
 //! Membership: join, beat, burial. A kernel lock says who is alive.
 
+use std::time::Duration;
+
 use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId, Reply,
@@ -27,7 +29,9 @@ impl Hive {
         }
         let Some(lock) = self.locks.take(node)? else { return Ok(Reply::Refused(Refusal::Known)) };
         let alone = self.is_alone();
-        let joined = self.write(|s| s.insert(node, name, times, meta, alone));
+        self.give_up_silent(Duration::from_millis(times.1));
+        let ours: Vec<NodeId> = self.held.keys().copied().collect();
+        let joined = self.write(|s| s.insert(node, name, times, meta, alone.then_some(&*ours)));
         match joined {
             Ok(Some(status)) => {
                 self.held.insert(node, lock);
@@ -47,6 +51,9 @@ impl Hive {
     /// An application may hold the write lock for longer than trust lasts. That must not dethrone a node that nobody
     /// could have replaced: where the row cannot be written but stands, and the kernel lock is held, the beat is good.
     pub fn beat(&mut self, node: NodeId, read_only: bool, state: &State) -> Answer<Reply> {
+        if let Some(held) = self.held.get_mut(&node) {
+            held.heard();
+        }
         if !read_only {
             match self.write(|s| s.renew(node, state)) {
                 Ok(status) => return Ok(Reply::Beat(Box::new(status))),
@@ -61,14 +68,22 @@ impl Hive {
     }
 
     pub fn leave(&mut self, node: NodeId) -> Answer<Reply> {
-        if self.read(|s| s.is_made())? {
-            self.write(|s| s.remove(node, EventKind::Left, ""))?;
-        }
-        // Only now: a lock that is free while its row stands would let another bury us in the middle.
+        let made = self.read(|s| s.is_made());
+        let removed =
+            made.and_then(|made| if made { self.write(|s| s.remove(node, EventKind::Left, "")) } else { Ok(()) });
+        // Only now: a lock that is free while its row stands would let another bury us in the middle. But then always:
+        // nobody beats for it any more, and with its lock free the next to come buries it.
         if let Some(lock) = self.held.remove(&node) {
             lock.give_up();
         }
-        Ok(Reply::Done)
+        removed.map(|()| Reply::Done)
+    }
+
+    /// Nodes of this process that have gone without a word: their join was answered too late, or they could not leave.
+    fn give_up_silent(&mut self, time_to_live: Duration) {
+        for (_, lock) in self.held.extract_if(.., |_, lock| lock.is_silent(time_to_live)) {
+            lock.give_up();
+        }
     }
 }
 
@@ -79,7 +94,7 @@ impl Session<'_> {
         name: &str,
         (heartbeat_ms, ttl_ms): (u64, u64),
         meta: &str,
-        alone: bool,
+        alone_but_for: Option<&[NodeId]>,
     ) -> Answer<Option<Status>> {
         for other in self.nodes()? {
             if other.id == node {
@@ -90,8 +105,12 @@ impl Session<'_> {
                     tracing::info!(node = %other.id, name = other.name, "a dead node is buried");
                     self.remove(other.id, EventKind::Buried, "its lock is free")?;
                 }
-                Tried::Held if alone => return Err(another_node(&other).into()),
-                Tried::Held => {}
+                Tried::Held => match alone_but_for {
+                    // One of this process, which is about to leave.
+                    Some(ours) if ours.contains(&other.id) => return Err(not_left_yet(other.id).into()),
+                    Some(_) => return Err(another_node(&other).into()),
+                    None => {}
+                },
             }
         }
         self.cached(
@@ -280,6 +299,10 @@ impl Session<'_> {
         let counts = if self.is_made()? { self.tally()? } else { Counts::default() };
         Ok(Reply::Counted { hive_ms: self.now_ms, counts, published: false, buried: Vec::new() })
     }
+}
+
+fn not_left_yet(before: NodeId) -> Failure {
+    Failure::retry("not-left-yet", format!("node {before} of this process has not left the hive yet; try again"))
 }
 
 fn another_node(holder: &NodeRow) -> Failure {

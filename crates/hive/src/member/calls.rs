@@ -30,6 +30,13 @@ pub(super) enum Asked {
     Leave,
 }
 
+impl Asked {
+    /// About this node alone; its beat is what tells of another store.
+    pub fn is_of_a_node(&self) -> bool {
+        matches!(self, Asked::Join | Asked::Beat { .. } | Asked::Leave)
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Sent {
     pub asked: Asked,
@@ -37,6 +44,8 @@ pub(super) struct Sent {
     pub until: Moment,
     /// The view's version that was known then: an answer that shows less tells of a store that went back.
     pub version: u64,
+    /// Of which store's rows it was asked: of another, the answer says nothing here.
+    pub store: u64,
 }
 
 #[derive(Debug, Default)]
@@ -81,4 +90,8 @@ impl Calls {
 
 pub(super) fn no_answer(within: Duration) -> Failure {
     Failure::retry("no-answer", format!("the hive's store has not answered within {within:?}"))
+}
+
+pub(super) fn another_store() -> Failure {
+    Failure::retry("another-store", "the hive's store was replaced before it answered")
 }

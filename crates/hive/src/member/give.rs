@@ -243,8 +243,8 @@ impl Member {
         if !self.is_eligible() {
             return Vec::new();
         }
-        let wants = |name: &&Name| self.leases.get(*name).is_some_and(|lease| lease.wanted);
-        let duties = self.leases.iter().filter(|(_, lease)| lease.kind == Kind::Duty && lease.wanted);
+        let wants = |name: &&Name| self.leases.get(*name).is_some_and(|lease| lease.is_wanted(self.now));
+        let duties = self.leases.iter().filter(|(_, lease)| lease.kind == Kind::Duty && lease.is_wanted(self.now));
         let mut warm: Vec<Name> =
             duties.map(|(name, _)| name).chain(self.heir_of.keys().filter(wants)).cloned().collect();
         warm.sort();

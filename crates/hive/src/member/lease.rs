@@ -9,7 +9,7 @@
 //! | taking   | unanswered                                 | unknown   | look                             |
 //! | unknown  | looked: ours / not ours                    | dead / apart |                               |
 //! | dead     | trusted, wanted, minting allowed           | minting   | call HandOver to itself          |
-//! | dead     | not wanted, or not eligible any more       | releasing | call Release                     |
+//! | dead     | not wanted, sat out, not eligible any more | releasing | call Release                     |
 //! | held     | a new epoch is asked for                   | minting   | call HandOver to itself          |
 //! | minting  | Taken                                      | held      | Granted; the older term dies     |
 //! | minting  | refused, unanswered                        | unknown   | Lost, if there was a term; look  |
@@ -22,7 +22,7 @@
 //!
 //! Whoever came to hold it in any way but an answered take hands it over to itself and acts under the epoch that comes
 //! back. An unanswered change is looked at, never repeated blindly. Rows are merged by (epoch, released): an older answer
-//! that comes later changes nothing.
+//! that comes later changes nothing. What a store answers that has been replaced meanwhile counts as unanswered.
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::Moment;
@@ -127,6 +127,11 @@ impl Lease {
         self.term().is_none_or(|term| term.extend(until))
     }
 
+    /// To be held here, as far as we are concerned.
+    pub fn is_wanted(&self, now: Moment) -> bool {
+        self.wanted && (self.not_before <= now || crate::planted::on("sitting out is warm"))
+    }
+
     pub fn term(&self) -> Option<&Term> {
         match &self.state {
             State::Held(term) | State::Minting(Some(term)) => Some(term),
@@ -199,6 +204,8 @@ impl Member {
         lease.not_before = until;
         lease.give = Give::No;
         lease.asked = None;
+        // Others are to hear soon that this node is not warm any more.
+        self.trust.sooner(self.now);
         if let State::Held(term) = &lease.state {
             term.end();
             let held = Held { lease: name.clone(), epoch: term.epoch() };
@@ -239,6 +246,7 @@ impl Member {
 
     /// What was read before says nothing any more.
     pub(super) fn forget_rows(&mut self) {
+        self.store += 1;
         for lease in self.leases.values_mut() {
             lease.row = None;
             lease.free_since = None;

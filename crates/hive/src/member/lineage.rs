@@ -9,6 +9,7 @@
 //! | another origin                                 | terms die: it is another hive of the same name                 |
 //! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person           |
 //! | a hold                                         | nobody mints                                                   |
+//! | recorded anew, or a hold that is lifted        | it is watched from here on                                     |
 //! | recorded for less than the longest ttl         | nobody mints, unless it has watched this lineage for 2 ttl itself |
 
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) struct Lineage {
     /// The highest that was seen.
     pub version: u64,
     held: bool,
+    /// Since when the store says that it is this lineage.
+    stamped_ms: u64,
     /// Not before; whoever has watched for long enough need not wait.
     mint_at: Moment,
     longest_ttl: Duration,
@@ -81,11 +84,16 @@ impl Lineage {
         if self.current.is_none() {
             self.current = Some((server.clone(), now));
         }
+        let accepted = self.held && head.hold.is_none();
+        let stamped = head.lineage_ms > std::mem::replace(&mut self.stamped_ms, head.lineage_ms);
+        if accepted || stamped {
+            // A person has accepted a restore: what others hold by it is to end first, as under a new lineage.
+            self.unwatched(now);
+        }
         if head.version < asked {
             return Finding::WentBack(server);
         }
         self.version = self.version.max(head.version);
-        let accepted = self.held && head.hold.is_none();
         self.held = head.hold.is_some();
         if accepted { Finding::Accepted } else { Finding::Same }
     }

@@ -25,12 +25,8 @@ impl Member {
         let mint = self.lineage.mint(self.now);
         for (name, lease) in &self.leases {
             match &lease.state {
-                State::Dead(epoch) if !lease.wanted || !eligible => {
+                State::Dead(epoch) if !lease.is_wanted(self.now) || !eligible => {
                     release.push(Held { lease: name.clone(), epoch: *epoch });
-                }
-                State::Held(term) if !lease.wanted => {
-                    term.end();
-                    release.push(Held { lease: name.clone(), epoch: term.epoch() });
                 }
                 State::Dead(epoch) if mint.is_some() => mints.push(Claim::new(name.clone(), *epoch)),
                 State::Apart if mint.is_some() && self.take_at(lease) <= self.now => {
@@ -205,7 +201,7 @@ impl Member {
         (lease.give, lease.look_at, lease.asked) = (Give::No, Moment::FAR, None);
         self.heir_of.remove(&held.lease);
         // Won, but nobody may act under it: minted anew, or released, once that is better.
-        if !self.trust.holds(self.now) || self.pulse.is_deaf() {
+        if !self.trust.holds(self.now) || self.pulse.is_deaf() || !lease.is_wanted(self.now) {
             lease.state = State::Dead(held.epoch);
             return;
         }

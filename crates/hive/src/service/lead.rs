@@ -70,8 +70,7 @@ impl Hive {
                 Some(term) => term,
                 None => gain(&mailbox).await.ok_or_else(over)?,
             };
-            let tried = Tried { since: self.shared.clock().now(), times: 0 };
-            match self.under(term, tried, &mailbox, &work).await {
+            match self.under(term, &mailbox, &work).await {
                 Ended::Done(result) => {
                     drop(candidacy);
                     return result;
@@ -84,11 +83,13 @@ impl Hive {
         }
     }
 
-    async fn under<T, W>(&self, term: Term, mut tried: Tried, mailbox: &Mailbox, work: &impl Fn(Term) -> W) -> Ended<T>
+    async fn under<T, W>(&self, term: Term, mailbox: &Mailbox, work: &impl Fn(Term) -> W) -> Ended<T>
     where
         W: Future<Output = Result<T, Failure>>,
     {
+        let mut tried = Tried::default();
         loop {
+            let began_at = self.shared.clock().now();
             let ended = tokio::select! {
                 biased;
                 ended = interrupted(mailbox) => return ended,
@@ -100,12 +101,11 @@ impl Hive {
             };
             tracing::warn!(lease = %term.lease(), %failure, "a duty has failed and is tried again");
             // Half a leader is none: others may have more luck.
-            if self.shared.clock().now().since(tried.since) >= TRY_FOR {
+            let Some(wait) = tried.again(began_at, self.shared.clock().now()) else {
                 self.tell(Input::SitOut { lease: term.lease().clone(), wait: SIT_OUT }).await;
                 return Ended::Lost;
-            }
-            let wait = failure.after.unwrap_or(BACKOFF.ceiling(tried.times));
-            tried.times += 1;
+            };
+            let wait = failure.after.unwrap_or(wait);
             tokio::select! {
                 biased;
                 ended = interrupted(mailbox) => return ended,
@@ -115,9 +115,24 @@ impl Hive {
     }
 }
 
+/// Failures one after the other, with no work to speak of in between.
+#[derive(Default)]
 struct Tried {
-    since: Moment,
+    since: Option<Moment>,
     times: u32,
+}
+
+impl Tried {
+    /// It has failed now: how long to wait before the next try, if there is to be one.
+    fn again(&mut self, began_at: Moment, now: Moment) -> Option<Duration> {
+        if now.since(began_at) >= TRY_FOR {
+            *self = Tried::default();
+        }
+        let since = *self.since.get_or_insert(now);
+        let wait = BACKOFF.ceiling(self.times);
+        self.times += 1;
+        (now.since(since) < TRY_FOR).then_some(wait)
+    }
 }
 
 /// However it ends, the lease is not wanted any more.
@@ -152,4 +167,31 @@ async fn interrupted<T>(mailbox: &Mailbox) -> Ended<T> {
 
 fn over() -> Failure {
     Failure::retry("not-a-member", "this node has left the hive, or was refused by it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn hv_47_ten_seconds_count_from_the_first_failure() {
+        let mut tried = Tried::default();
+        let first = tried.again(at(0), at(3_600));
+        assert_eq!(first, Some(BACKOFF.ceiling(0)), "it ran for an hour before it failed");
+        assert!(tried.again(at(3_600), at(3_605)).is_some_and(|wait| wait > BACKOFF.ceiling(0)));
+        assert_eq!(tried.again(at(3_609), at(3_610)), None);
+    }
+
+    #[test]
+    fn hv_47_work_that_went_well_for_long_begins_anew() {
+        let mut tried = Tried::default();
+        tried.again(at(0), at(1));
+        assert_eq!(tried.again(at(2), at(12)), Some(BACKOFF.ceiling(0)));
+        assert!(tried.again(at(12), at(21)).is_some());
+        assert_eq!(tried.again(at(21), at(22)), None);
+    }
 }

@@ -16,6 +16,8 @@ const BUGS: &[&str] = &[
     "count unfenced",
     "plain epoch",
     "renew by name only",
+    "answers of another store",
+    "sitting out is warm",
 ];
 
 const SEEDS_MAX: u64 = 600;

@@ -29,6 +29,7 @@ pub use random::Random;
 pub const MILLI: u64 = 1_000;
 pub const SECOND: u64 = 1_000_000;
 pub const SOURCE: &str = "shop";
+pub const DUTY: &str = "duty/report";
 /// Hive time when a world begins.
 const EPOCH_MS: u64 = 200_000_000_000;
 
@@ -41,6 +42,8 @@ pub struct Net {
     pub unanswered: u64,
     pub slow: u64,
     pub doubled: u64,
+    /// Done at once, and told late.
+    pub late: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +111,10 @@ enum Happening {
     Restarts {
         machine: usize,
     },
+    /// The duty cannot be done there: others are to try.
+    Fails {
+        who: usize,
+    },
     Accepts,
 }
 
@@ -143,6 +150,8 @@ pub struct World {
     pub healed_at: Option<u64>,
     /// Failed over or restored: what was known before says less.
     pub lineages: u64,
+    /// The machine on which the duty fails.
+    pub failing: Option<usize>,
     pub restored: bool,
     pub traffic: bool,
     pub trace: u64,
@@ -168,6 +177,7 @@ impl World {
             random,
             healed_at: None,
             lineages: 0,
+            failing: None,
             restored: false,
             traffic: true,
             trace: options.seed,
@@ -198,7 +208,7 @@ impl World {
         let who = self.nodes.len();
         self.nodes.push(Node::new(&self.options, machine, who, self.now));
         self.hears(who, Input::Shards { source: SOURCE.into(), count: self.options.shards, pinned_only: false });
-        self.hears(who, Input::Want("duty/report".into()));
+        self.hears(who, Input::Want(DUTY.into()));
         let identity = self.nodes[who].identity(self.options.seed);
         self.hears(who, Input::Identity(identity));
         let wait = self.random.below(50 * MILLI);
@@ -293,6 +303,7 @@ impl World {
                     self.start(machine);
                 }
             }
+            Happening::Fails { who } => self.fails(who),
             Happening::Accepts => {
                 let accept = Request::AcceptRestore { cause: "a person".into() };
                 let _ = self.rows.apply(self.hive_ms(), accept);
@@ -344,6 +355,7 @@ impl World {
             Effect::Granted(term) => {
                 self.history.granted += 1;
                 self.trace ^= term.epoch().0;
+                self.note_duty(who, term.lease());
                 let node = &mut self.nodes[who];
                 if let Some(before) = node.terms.insert(term.lease().clone(), (term, now)) {
                     node.note_end(before, now, &mut self.history.reigns);
@@ -394,10 +406,13 @@ impl World {
         let net = self.options.net.clone();
         let calm = self.healed_at.is_some();
         let r = &mut self.random;
-        let (mut there, back) = (1 + r.below(net.latency_us), 1 + r.below(net.latency_us));
+        let (mut there, mut back) = (1 + r.below(net.latency_us), 1 + r.below(net.latency_us));
         let draw = r.below(1000);
         if !calm && r.per_mille(net.slow) {
             there += r.below(3 * SECOND);
+        }
+        if !calm && r.per_mille(net.late) {
+            back += r.below(3 * SECOND);
         }
         if !calm && draw < net.refused {
             let failure = Err(Failure::retry("refused", "the connection was refused"));
@@ -419,13 +434,14 @@ impl World {
             Request::Beat { node, read_only: false, .. } | Request::Join { node, .. } => Some(*node),
             _ => None,
         };
-        if let Some(node) = beats {
-            self.beaten.insert(node, (self.now, self.options.ttl_ms));
-        }
         if let Request::Leave { node } = &request {
             self.beaten.remove(node);
         }
         let reply = self.rows.apply(hive_ms, request);
+        // a join that was doubled finds the node known, and renews nothing
+        if let (Some(node), Ok(Reply::Joined(_) | Reply::Beat(_))) = (beats, &reply) {
+            self.beaten.insert(node, (self.now, self.options.ttl_ms));
+        }
         if let Ok(Reply::Counted { counts, published: true, .. }) = &reply {
             self.history.published.push(counts.epoch);
         }
@@ -525,7 +541,7 @@ impl World {
     pub fn leases(&self) -> Vec<String> {
         let shards = (0..self.options.shards).map(|shard| format!("shard/{SOURCE}/{shard}"));
         let queen = self.options.stands.then(|| QUEEN.to_owned());
-        shards.chain(queen).chain(["duty/report".to_owned()]).collect()
+        shards.chain(queen).chain([DUTY.to_owned()]).collect()
     }
 
     pub fn vacant(&self) -> Vec<String> {

@@ -140,3 +140,69 @@ async fn hv_5_an_older_schema_is_migrated() {
     let next = member::take(&*shop.hive(), node(), "shard/shop/0").await.unwrap();
     assert!(next.epoch() > term.epoch());
 }
+
+/// A node that cannot delete its row, as the application writes, has left all the same: its process may join again.
+#[tokio::test]
+async fn hv_21_a_node_that_leaves_a_busy_database_gives_up_its_lock() {
+    let shop = Shop::fresh();
+    let hive = shop.hive();
+    let (before, next) = (node(), node());
+    hive.call(join(before)).await.unwrap();
+    let mut application = shop.application();
+    let transaction = application.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+    assert_eq!(hive.call(Request::Leave { node: before }).await.unwrap_err().code, "database-busy");
+    transaction.commit().unwrap();
+    let joined = hive.call(join(next)).await.unwrap();
+    assert!(matches!(joined, Reply::Joined(_)), "{joined:?}");
+    assert_eq!(nodes(&hive).await, [next]);
+}
+
+/// An engine that restarts joins while its last incarnation still leaves: that is no other node.
+#[tokio::test]
+async fn hv_39_a_process_is_not_refused_because_of_itself() {
+    let shop = Shop::fresh();
+    let hive = shop.hive();
+    let (before, next) = (node(), node());
+    hive.call(join(before)).await.unwrap();
+    let failure = hive.call(join(next)).await.unwrap_err();
+    assert_eq!((failure.class, &*failure.code), (Class::Retry, "not-left-yet"));
+    hive.call(Request::Leave { node: before }).await.unwrap();
+    assert!(matches!(hive.call(join(next)).await.unwrap(), Reply::Joined(_)));
+}
+
+/// A join that nobody heard the answer of leaves a row and a lock that nobody beats for.
+#[tokio::test]
+async fn hv_39_a_silent_node_of_this_process_gives_way() {
+    let shop = Shop::fresh();
+    let hive = shop.hive();
+    let (before, next) = (node(), node());
+    let quick = |node| match join(node) {
+        Request::Join { node, name, meta, .. } => Request::Join { node, name, heartbeat_ms: 50, ttl_ms: 150, meta },
+        other => other,
+    };
+    hive.call(quick(before)).await.unwrap();
+    let mut joined = hive.call(quick(next)).await;
+    let mut refused = 0;
+    while let Err(failure) = joined {
+        assert_eq!(failure.code, "not-left-yet");
+        refused += 1;
+        assert!(refused < 500, "it is never let in");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        joined = hive.call(quick(next)).await;
+    }
+    assert_eq!(nodes(&hive).await, [next]);
+}
+
+/// A leave whose caller does not wait for the answer happens all the same.
+#[tokio::test]
+async fn hv_21_a_leave_that_nobody_waits_for_happens() {
+    let shop = Shop::fresh();
+    let hive = shop.hive();
+    let me = node();
+    hive.call(join(me)).await.unwrap();
+    // Asked in this order, answered in this order: the first is still under way when the second is given up.
+    let view = hive.call(Request::View);
+    drop(hive.call(Request::Leave { node: me }));
+    view.await.unwrap();
+    assert_eq!(nodes(&hive).await, []);
+}

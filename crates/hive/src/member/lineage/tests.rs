@@ -93,3 +93,26 @@ fn hv_23_another_hive_of_the_same_name_is_another() {
     let other = Head { origin: Some(Uuid::from_u128(2)), ..head("a", "a", 1) };
     assert_eq!(lineage.learn(&other, 5, TTL, at(1)), Finding::Changed);
 }
+
+/// HV-23: what was accepted anew is watched anew: others may hold what was held before the restore.
+#[test]
+fn hv_23_a_lineage_that_was_stamped_again_is_watched_again() {
+    let mut lineage = known();
+    assert!(lineage.mint(at(20)).is_some_and(|mint| mint.watched));
+    let restored = Head { lineage_ms: 999_999, ..head("a", "a", 6) };
+    assert_eq!(lineage.learn(&restored, 5, TTL, at(20)), Finding::Same);
+    assert_eq!(lineage.mint(at(20)), None, "it has to wait like everybody");
+    let later = Head { hive_ms: 1_006_000, ..restored };
+    lineage.learn(&later, 5, TTL, at(26));
+    assert!(lineage.mint(at(26)).is_some_and(|mint| !mint.watched));
+    lineage.learn(&later, 5, TTL, at(31));
+    assert!(lineage.mint(at(32)).is_some_and(|mint| mint.watched), "the stamp has not changed since");
+
+    let mut held = known();
+    let hold = Head { hold: Some("restore".to_owned()), lineage_ms: 999_999, ..head("a", "a", 5) };
+    held.learn(&hold, 5, TTL, at(1));
+    held.learn(&hold, 5, TTL, at(20));
+    let accepted = Head { hold: None, lineage_ms: 0, ..hold };
+    assert_eq!(held.learn(&accepted, 5, TTL, at(21)), Finding::Accepted);
+    assert!(held.mint(at(21)).is_some_and(|mint| !mint.watched));
+}

@@ -324,6 +324,57 @@ fn hv_39_on_one_machine_the_holders_lock_is_watched() {
     assert!(table.request(is_take).is_some(), "at once");
 }
 
+/// HV-47: whoever sits out says that it is not warm, so that nobody hands it back.
+#[test]
+fn hv_47_a_duty_that_was_given_up_is_not_said_to_be_warm() {
+    let mut table = Table::holding();
+    table.step(Input::SitOut { lease: DUTY.into(), wait: Duration::from_secs(30) });
+    let warm = |table: &Table| match table.request(is_beat) {
+        Some(Request::Beat { state, .. }) => state.warm.clone(),
+        _ => panic!("{:?}", table.asked),
+    };
+    assert_eq!(warm(&table), Vec::<Name>::new(), "said at once");
+    table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
+    table.heir_of = vec![DUTY.into()];
+    for _ in 0..25 {
+        table.answer_all();
+        table.pass(1_000);
+    }
+    table.beaten_if_asked();
+    table.pass(2_200);
+    assert_eq!(warm(&table), Vec::<Name>::new(), "not even as an heir");
+    for _ in 0..5 {
+        table.answer_all();
+        table.pass(1_000);
+    }
+    table.beaten_if_asked();
+    table.pass(2_200);
+    assert_eq!(warm(&table), [Name::from(DUTY)]);
+}
+
+/// HV-47: what comes to us all the same, by another hand or by an answer under way, is given back.
+#[test]
+fn hv_47_what_is_handed_to_one_who_sits_out_is_released() {
+    let sit_out = || Input::SitOut { lease: DUTY.into(), wait: Duration::from_secs(30) };
+    let mut table = Table::holding();
+    table.step(sit_out());
+    table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
+    table.leases = vec![row(DUTY, 9, Some(ME))];
+    for _ in 0..5 {
+        table.answer_all();
+        table.pass(500);
+    }
+    assert_eq!(table.request(is_mint), None);
+    assert!(table.request(is_release).is_some(), "{:?}", table.asked);
+
+    let mut table = Table::holding();
+    table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
+    table.step(sit_out());
+    let effects = table.granted(is_mint, 6);
+    assert!(!is_granted(&effects), "{effects:?}");
+    assert!(table.request(is_release).is_some(), "{:?}", table.asked);
+}
+
 #[test]
 fn hv_47_a_duty_that_was_given_up_is_left_to_others_for_a_while() {
     let mut table = Table::holding();

@@ -185,3 +185,65 @@ fn hv_23_an_epoch_that_fell_is_told_too() {
     };
     assert_eq!(leases[..], [Held { lease: DUTY.into(), epoch: Epoch(5) }]);
 }
+
+/// The next beat is answered by another server, which has recorded itself already.
+fn moved(table: &mut Table) -> Vec<Effect> {
+    (table.head.server, table.head.lineage) = ("p2".into(), Some("p2".into()));
+    table.head.version += 1_000;
+    // The first request after a pause: a beat that does not wait for its time.
+    table.step(Input::Traffic(table.now));
+    table.pass(300);
+    table.beaten()
+}
+
+/// HV-23: what the old server has granted, the new one never had.
+#[test]
+fn hv_23_an_answer_of_the_server_before_grants_nothing() {
+    let mut table = Table::new();
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    table.looked();
+    let taken = Ok(Reply::Taken(vec![Held { lease: DUTY.into(), epoch: Epoch(77) }]));
+    moved(&mut table);
+    let effects = table.reply(is_take, taken.clone());
+    assert!(!is_granted(&effects), "{effects:?}");
+    table.pass(600);
+    table.looked();
+    assert!(table.request(is_take).is_some(), "looked at there, it is free: {:?}", table.asked);
+
+    let mut table = Table::holding();
+    table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
+    assert!(is_lost(&moved(&mut table)));
+    let effects = table.reply(is_mint, taken);
+    assert!(!is_granted(&effects), "{effects:?}");
+}
+
+/// HV-23: nor does what the old server shows count, or the new one would seem to have gone back.
+#[test]
+fn hv_23_an_answer_of_the_server_before_is_no_measure() {
+    let is_behind = |request: &Request| matches!(request, Request::Behind { .. });
+    for late in [is_look, is_view] {
+        let mut table = Table::holding();
+        table.answer_all();
+        table.head.version += 1;
+        table.pass(2_200);
+        table.beaten();
+        table.step(Input::Stale { lease: DUTY.into(), epoch: Epoch(5) });
+        let (before, head) = (table.leases.clone(), table.head.clone());
+        moved(&mut table);
+        let leases = vec![row(DUTY, 90, Some(2))];
+        let old = if late(&Request::View) {
+            Reply::View(Box::new(View { head, nodes: table.nodes.clone(), leases }))
+        } else {
+            Reply::Leases { hive_ms: 0, leases }
+        };
+        table.reply(late, Ok(old));
+        table.leases = before;
+        table.heir_of = vec![DUTY.into()];
+        for _ in 0..6 {
+            table.answer_all();
+            table.pass(1_000);
+        }
+        assert_eq!(table.request(is_behind), None);
+    }
+}

@@ -1,8 +1,11 @@
 //! What may go wrong, and how much of it a seed plans.
 
-use honeyflow_hive::member::Input;
+use std::time::Duration;
 
-use super::{Happening, MILLI, Net, Options, Random, SECOND, World};
+use honeyflow_hive::member::Input;
+use honeyflow_invariant::Breach;
+
+use super::{DUTY, Happening, MILLI, Net, Options, Random, SECOND, World};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -29,6 +32,8 @@ pub enum Fault {
     },
     Leave,
     Drain,
+    /// The duty fails on one machine until it heals.
+    DutyFails,
 }
 
 /// What a seed plans.
@@ -59,6 +64,7 @@ impl Plan {
                 unanswered: some(r, 40),
                 slow: some(r, 20),
                 doubled: some(r, 20),
+                late: some(r, 30),
             },
             stands: !r.one_in(4),
         };
@@ -69,7 +75,7 @@ impl Plan {
         let mut faults = Vec::new();
         for _ in 0..r.between(2, 10) {
             let lost_us = r.below(800 * MILLI);
-            let fault = match r.below(15) {
+            let fault = match r.below(16) {
                 0..=2 => Fault::Crash,
                 3..=5 => Fault::Pause,
                 6 | 7 => Fault::CutOff,
@@ -83,6 +89,7 @@ impl Plan {
                 }
                 13 if fails_over => Fault::FailOver { lost_us },
                 14 if restores => Fault::Restore { lost_us: lost_us * 8 },
+                15 => Fault::DutyFails,
                 _ => Fault::Pause,
             };
             faults.push((r.between(2 * SECOND, safety - 2 * SECOND), fault));
@@ -131,6 +138,40 @@ impl World {
                 self.after(ttl, Happening::Hears { who, input: Input::Leave });
                 self.after(ttl * 3, Happening::Restarts { machine });
             }
+            Fault::DutyFails if self.failing.is_none() => {
+                self.failing = Some(machine);
+                self.after(1, Happening::Fails { who });
+            }
+            Fault::DutyFails => {}
+        }
+    }
+
+    /// As [`honeyflow_hive::Hive::lead`] does after some tries.
+    pub(super) fn fails(&mut self, who: usize) {
+        let node = &self.nodes[who];
+        let fails = self.healed_at.is_none() && self.failing == Some(node.machine) && node.terms.contains_key(DUTY);
+        if !fails || !node.alive || node.paused_until > self.now {
+            return;
+        }
+        let wait = Duration::from_millis(self.options.ttl_ms * 4);
+        self.nodes[who].sits_out_until = node.local(self.now).after(wait);
+        self.ends(who, &DUTY.into());
+        self.hears(who, Input::SitOut { lease: DUTY.into(), wait });
+    }
+
+    /// HV-47: whoever has given it up does not get it back before its time.
+    pub(super) fn note_duty(&mut self, who: usize, lease: &str) {
+        if lease != DUTY {
+            return;
+        }
+        let node = &self.nodes[who];
+        if node.local(self.now) < node.sits_out_until {
+            let what = format!("node {who} sits out and was given the duty back");
+            self.history.breaches.push(Breach::new("HV-47", what));
+        }
+        if self.failing == Some(node.machine) {
+            let wait = self.random.below(SECOND);
+            self.after(wait, Happening::Fails { who });
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Node {
     /// As the world counts.
     pub trusted_until: u64,
     pub engaged: Option<Engaged>,
+    /// Has given up the duty until then, on its own clock.
+    pub sits_out_until: Moment,
     pub refused: Option<Failure>,
     number: usize,
     identities: u64,
@@ -56,6 +58,7 @@ impl Node {
             terms: BTreeMap::new(),
             trusted_until: 0,
             engaged: None,
+            sits_out_until: Moment::default(),
             refused: None,
             number,
             identities: 0,
