@@ -222,7 +222,8 @@ impl Member {
     pub(super) fn went_back(&mut self, told: bool) {
         if told {
             self.lineage.went_back();
-            self.forget_rows();
+            // Also where others were faster and it is behind no longer: what was known of it is another history.
+            self.forget_history();
         }
         self.beat_soon(told);
     }

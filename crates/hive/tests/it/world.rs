@@ -411,7 +411,7 @@ impl World {
         if !calm && r.per_mille(net.slow) {
             there += r.below(3 * SECOND);
         }
-        if !calm && r.per_mille(net.late) {
+        if !calm && net.late > 0 && r.per_mille(net.late) {
             back += r.below(3 * SECOND);
         }
         if !calm && draw < net.refused {

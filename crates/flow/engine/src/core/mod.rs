@@ -216,9 +216,9 @@ impl Core {
                 at = at.min(source.poll.wake_at(source));
             }
         }
-        for source in &self.sources {
+        for (number, source) in self.sources.iter().enumerate() {
             // Without trust, and while a new epoch is awaited, nothing is written: what ends that is an input.
-            if source.term.is_some() && !source.minting && self.now < source.trust_until {
+            if !source.minting && self.is_trusted(id(number)) {
                 at = at.min(source.settling.wake_at());
             }
         }
@@ -409,7 +409,8 @@ impl Core {
 
     pub(crate) fn is_trusted(&self, source: SourceId) -> bool {
         let state = &self.sources[source as usize];
-        self.now < state.trust_until && state.term.is_some()
+        // The term itself knows first that it has ended; that it was lost may still wait to be heard.
+        self.now < state.trust_until && state.term.as_ref().is_some_and(|term| term.lives_at(self.now))
     }
 }
 

@@ -179,16 +179,7 @@ impl Service {
             let wait = core.wake_at().since(self.config.clock.now()).min(Duration::from_secs(3600));
             tokio::select! {
                 biased;
-                Some(mut input) = received.recv() => {
-                    for _ in 0..INPUTS_AT_ONCE {
-                        if let Input::Drain = input {
-                            shards.drain();
-                        }
-                        core.advance(input, self.config.clock.now(), &mut effects);
-                        let Ok(next) = received.try_recv() else { break };
-                        input = next;
-                    }
-                }
+                // Before anything else: what was lost must not be worked on, however much there is to do.
                 Some((port, happened)) = changed.recv() => {
                     let now = self.config.clock.now();
                     shards.note(port, &happened);
@@ -211,6 +202,16 @@ impl Service {
                             }
                         }
                         Happened::Ended(failure) => return Err(failure),
+                    }
+                }
+                Some(mut input) = received.recv() => {
+                    for _ in 0..INPUTS_AT_ONCE {
+                        if let Input::Drain = input {
+                            shards.drain();
+                        }
+                        core.advance(input, self.config.clock.now(), &mut effects);
+                        let Ok(next) = received.try_recv() else { break };
+                        input = next;
                     }
                 }
                 Some(Question { key, limit, answer }) = asked.recv() => {

@@ -114,10 +114,12 @@ async fn take(hive: &Hive, source: &str, count: u32, pinned_only: bool) -> Resul
 
 async fn bring(port: usize, mut shards: Shards, changes: mpsc::Sender<(usize, Happened)>) {
     let mut trust = shards.hive().trust();
+    // What was said before anybody listened counts too.
+    trust.mark_changed();
     loop {
         let happened = tokio::select! {
+            // A loss comes before the trust that others go on with.
             biased;
-            Ok(()) = trust.changed() => Happened::Trusted(*trust.borrow_and_update()),
             change = shards.next() => match change {
                 Some(change) => Happened::Changed(change),
                 None => {
@@ -126,6 +128,7 @@ async fn bring(port: usize, mut shards: Shards, changes: mpsc::Sender<(usize, Ha
                     Happened::Ended(failure.unwrap_or_else(left))
                 }
             },
+            Ok(()) = trust.changed() => Happened::Trusted(*trust.borrow_and_update()),
         };
         let over = matches!(happened, Happened::Ended(_));
         if changes.send((port, happened)).await.is_err() || over {

@@ -28,16 +28,21 @@ use tokio::sync::watch;
 use crate::table;
 
 /// Against hanging only.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Says after every write how many rows are left.
 struct Watched {
     memory: MemoryStore,
     left: watch::Sender<usize>,
+    /// How often a shard was begun.
+    recovered: watch::Sender<usize>,
 }
 
 impl Store for Watched {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        if let Request::Recover { .. } = request {
+            self.recovered.send_modify(|recovered| *recovered += 1);
+        }
         let reply = self.memory.apply(request);
         self.left.send_replace(self.memory.waiting());
         Box::pin(std::future::ready(reply))
@@ -113,6 +118,7 @@ pub struct Engine {
     service: Arc<Service>,
     store: Arc<Watched>,
     pub handle: Handle,
+    pub hive: Arc<MemoryHive>,
     pub target: Arc<Target>,
     pub pool: Arc<honeyflow_evaluate::Pool>,
     left: watch::Receiver<usize>,
@@ -124,13 +130,18 @@ impl Engine {
         let clock = BootClock;
         let hive = Arc::new(MemoryHive::new(move || clock.now().0 / 1000));
         let (changed, left) = watch::channel(0);
-        let store = Arc::new(Watched { memory: MemoryStore::new(hive.clone()), left: changed });
+        let store = Arc::new(Watched {
+            memory: MemoryStore::new(hive.clone()),
+            left: changed,
+            recovered: watch::Sender::new(0),
+        });
         let target = Arc::new(Target::default());
         let step: Arc<dyn Step> = Arc::new(Scripted(target.clone()));
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
         let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
-        let member = Hive::start(hive, Options { stands: false, ..Options::named("node") }).expect("sound options");
+        let member =
+            Hive::start(hive.clone(), Options { stands: false, ..Options::named("node") }).expect("sound options");
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
             pool: pool.clone(),
@@ -142,7 +153,7 @@ impl Engine {
             clock: Arc::new(clock),
             seed: 7,
         });
-        Engine { service: Arc::new(service), store, handle, target, pool, left }
+        Engine { service: Arc::new(service), store, handle, hive, target, pool, left }
     }
 
     pub fn rows(&self, ids: std::ops::RangeInclusive<i64>) {
@@ -161,6 +172,13 @@ impl Engine {
         let mut begun = self.target.begun.subscribe();
         let seen = tokio::time::timeout(DEADLINE, begun.wait_for(|begun| *begun >= count)).await;
         assert!(seen.is_ok(), "only {} batches have begun", *self.target.begun.borrow());
+    }
+
+    /// Until its shard was begun so many times.
+    pub async fn recovered(&self, times: usize) {
+        let mut recovered = self.store.recovered.subscribe();
+        let seen = tokio::time::timeout(DEADLINE, recovered.wait_for(|recovered| *recovered >= times)).await;
+        assert!(seen.is_ok(), "begun {} times", *self.store.recovered.borrow());
     }
 
     /// Until nothing is left in the table.

@@ -11,6 +11,7 @@ mod emcee_masters;
 mod emcee_messages;
 mod engine;
 mod expressions;
+mod handover;
 mod journal;
 mod order;
 mod runs;

@@ -8,7 +8,7 @@ use honeyflow_engine::core::{
     plan::{Limits, Plan, SourceId},
 };
 use honeyflow_event::Name;
-use honeyflow_hive::{NodeId, member};
+use honeyflow_hive::{Member, NodeId, Term, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Moment;
 use honeyflow_source::Intake;
@@ -168,6 +168,50 @@ fn hv_55_a_shard_is_left_after_its_writes() {
     assert!(shards.left.is_empty());
     shards.commit();
     assert_eq!(shards.left, [shards.lease(0)]);
+}
+
+/// A member that holds this lease, and its term.
+fn member_of(lease: &Name, at: Moment) -> (Member, Term) {
+    let mut member = Member::new(member::Config { stands: false, ..member::Config::new("node", "{}") });
+    let (mut rows, mut effects, mut term) = (honeyflow_hive_memory::Rows::default(), Vec::new(), None);
+    member.step(member::Input::Identity(NodeId(uuid::Uuid::from_u128(2))), at, &mut effects);
+    member.step(member::Input::Want(lease.clone()), at, &mut effects);
+    while term.is_none() {
+        assert!(!effects.is_empty(), "it never gets the lease");
+        for effect in std::mem::take(&mut effects) {
+            match effect {
+                member::Effect::Call { call, request, .. } => {
+                    let result = rows.apply(1_000_000, request);
+                    member.step(member::Input::Answer { call, result }, at, &mut effects);
+                }
+                member::Effect::Granted(granted) => term = Some(granted),
+                _ => {}
+            }
+        }
+    }
+    (member, term.expect("it was granted"))
+}
+
+/// HV-41: the heartbeat ends a term before the core hears of it; nothing is begun under it from then on.
+#[test]
+fn hv_41_nothing_is_begun_under_a_term_that_has_ended() {
+    let mut shards = Shards::new(1, Limits::default());
+    let (mut member, term) = member_of(&shards.lease(0), shards.now);
+    shards.tell(Input::Granted(term.clone()));
+    shards.tell(Input::Recovered { source: 0, recovery: 2, result: Ok(Recovered::default()) });
+    shards.rows(0, &[(1, "a")]);
+    assert_eq!(shards.done(), ["a"], "loaded");
+    assert_eq!(shards.given.len(), 1, "to be indexed");
+    shards.done();
+    shards.commit();
+    shards.rows(0, &[(2, "b")]);
+    member.step(member::Input::Leave, shards.now, &mut Vec::new());
+    assert!(!term.lives_at(shards.now));
+    assert_eq!(shards.done(), ["b"], "given before it ended");
+    assert_eq!(shards.given.len(), 0, "nothing comes after it");
+    shards.now = shards.now.after(Duration::from_secs(5));
+    shards.tell(Input::Tick);
+    assert!(shards.given.is_empty() && shards.written.is_empty());
 }
 
 /// Steps of a shard without trust wait beside the queue, not in it.

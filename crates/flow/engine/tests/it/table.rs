@@ -26,7 +26,7 @@ use smallvec::smallvec;
 
 /// As the plan names them; the first is what expressions are worked on as.
 const KINDS: [&str; 9] = ["expression", "load", "work", "index", "call", "sleep", "wait", "emit", "shape"];
-const LEASE: &str = "shard/shop/0";
+pub const LEASE: &str = "shard/shop/0";
 
 pub struct Table {
     plan: Arc<Plan>,
