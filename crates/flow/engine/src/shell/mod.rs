@@ -173,6 +173,7 @@ impl Service {
             }
             // Nothing is under way any more; others are given what they can have.
             if drained_at.is_some_and(|at| at.elapsed() >= HAND_OVER_WITHIN || !shards.can_be_given()) {
+                shards.said().await;
                 self.status.send_replace(core.status());
                 return Ok(());
             }

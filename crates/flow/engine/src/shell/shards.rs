@@ -31,13 +31,15 @@ pub(super) struct Held {
     terms: BTreeMap<Name, usize>,
     /// Bring what happens to the one task that owns the core.
     messengers: JoinSet<()>,
+    /// What is being said to the hives.
+    words: JoinSet<()>,
 }
 
 impl Service {
     pub(super) async fn take_shards(&self) -> Result<(Held, mpsc::Receiver<(usize, Happened)>), Failure> {
         let (changes, changed) = mpsc::channel(CHANGES_MAX);
         let hives = self.config.sources.iter().map(|port| port.hive.clone()).collect();
-        let mut held = Held { hives, terms: BTreeMap::new(), messengers: JoinSet::new() };
+        let mut held = Held { hives, terms: BTreeMap::new(), messengers: JoinSet::new(), words: JoinSet::new() };
         let Some(TakeShards { pinned_only }) = self.config.shards else { return Ok((held, changed)) };
         for (at, port) in self.config.sources.iter().enumerate() {
             let planned = self.config.plan.sources.iter().filter(|source| source.port == at);
@@ -65,8 +67,13 @@ impl Held {
 
     /// The task that owns the core waits for nobody.
     fn send(&mut self, message: impl Future<Output = ()> + Send + 'static) {
-        while self.messengers.try_join_next().is_some() {}
-        self.messengers.spawn(message);
+        while self.words.try_join_next().is_some() {}
+        self.words.spawn(message);
+    }
+
+    /// Before everything here is dropped: a shard that was left is handed over then, not released.
+    pub async fn said(&mut self) {
+        while self.words.join_next().await.is_some() {}
     }
 
     pub fn left(&mut self, port: usize, lease: Name) {
