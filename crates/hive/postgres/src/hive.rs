@@ -71,8 +71,12 @@ impl Hive {
     }
 
     /// Whoever takes a lease waits for those who act under it, for so long: nobody waits for the answer any more then.
+    pub fn patience(&self) -> Duration {
+        self.ttl() / 2
+    }
+
     pub fn patient(&self) -> Script {
-        Script::change(self.ttl() / 2)
+        Script::change(self.patience())
     }
 
     pub fn change(&self) -> Script {

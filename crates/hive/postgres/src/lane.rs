@@ -111,7 +111,9 @@ impl Place {
         mut connection: PgConnection,
         request: Request,
     ) -> (Option<PgConnection>, Result<Reply, Failure>) {
-        match within(self.timeout, self.answer(&mut connection, request)).await {
+        // The server ends the longest wait by itself; this is for one that says nothing.
+        let timeout = self.timeout.max(self.hive.patience() + Duration::from_secs(1));
+        match within(timeout, self.answer(&mut connection, request)).await {
             Ok((is_of_use, result)) => (is_of_use.then_some(connection), result),
             Err(error) => (None, Err(outcome::failure(&error, "ask the hive"))),
         }

@@ -33,10 +33,12 @@ impl Script {
         Script::begin("read committed", lock_wait, "'off'")
     }
 
-    /// All statements in one snapshot.
+    /// All statements in one snapshot, and never on a replica, which may be late by any time: it cannot say where its log
+    /// ends.
     pub fn read() -> Script {
         let current = "current_setting('synchronous_commit')";
-        Script::begin("repeatable read read only", Duration::from_secs(1), current)
+        let script = Script::begin("repeatable read read only", Duration::from_secs(1), current);
+        script.run("select pg_current_wal_insert_lsn()")
     }
 
     fn begin(how: &str, lock_wait: Duration, commit: &str) -> Script {

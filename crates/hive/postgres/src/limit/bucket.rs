@@ -88,6 +88,8 @@ impl Hive {
 
     /// For the `from` of a statement with `t`, `asked a` and `defined d`: `b`, the bucket as it is or would be, and
     /// `c(pool, ms)`, what it has come to at `t.now`. Where the clock went back, what was converted stays converted.
+    ///
+    /// Without `offset 0` the planner would put every step into each place where the next one uses it, and that over again.
     pub(super) fn counted(&self, cap: Cap) -> String {
         let (hive, fresh, new_cap, old_cap) = (self.name(), self.fresh(cap), cap.of("d.burst_u"), cap.of("b.burst_u"));
         let old = refill("b.pool_u", "s.ms", &old_cap, ["b.rate_u", "b.period_ms"], "u.ms");
@@ -97,13 +99,13 @@ impl Hive {
              cross join lateral (select coalesce(r.version, d.version) as version, coalesce(r.rate_u, d.rate_u) as rate_u,
                coalesce(r.period_ms, d.period_ms) as period_ms, coalesce(r.burst_u, d.burst_u) as burst_u,
                coalesce(r.effective_ms, 0) as effective_ms, coalesce(r.pool_u, {fresh}) as pool_u,
-               coalesce(r.pool_ms, t.now) as pool_ms, coalesce(r.issued_u, 0) as issued_u) b
-             cross join lateral (select least(b.pool_ms, t.now) as ms) s
+               coalesce(r.pool_ms, t.now) as pool_ms, coalesce(r.issued_u, 0) as issued_u offset 0) b
+             cross join lateral (select least(b.pool_ms, t.now) as ms offset 0) s
              cross join lateral (select case when b.version = d.version then s.ms
-               else least(greatest(d.effective_ms, s.ms), t.now) end as ms) u
+               else least(greatest(d.effective_ms, s.ms), t.now) end as ms offset 0) u
              cross join lateral ({old}) o
              cross join lateral (select case when b.version = d.version then o.pool else least(o.pool, {new_cap}) end as pool,
-               case when b.version = d.version then o.ms else u.ms end as ms) m
+               case when b.version = d.version then o.ms else u.ms end as ms offset 0) m
              cross join lateral ({new}) c"
         )
     }
@@ -115,7 +117,7 @@ fn refill(pool: &str, ms: &str, cap: &str, [rate, period]: [&str; 2], until: &st
     format!(
         "select case when p.periods is null then {pool} when {is_full} then {cap} else {pool} + p.periods * {rate} end as pool,
            case when p.periods is null or {is_full} then {until} else {ms} + p.periods * {period} end as ms
-         from (select case when {rate} > 0 and {period} > 0 then greatest({until} - {ms}, 0) / {period} end as periods) p"
+         from (select case when {rate} > 0 and {period} > 0 then greatest({until} - {ms}, 0) / {period} end as periods offset 0) p offset 0"
     )
 }
 

@@ -55,7 +55,7 @@ impl Hive {
                from asked a left join defined d using (n) cross join t {counted}
                cross join lateral (select
                  case when a.end_ms <> b.effective_ms and a.start_ms <= t.now and t.now < a.end_ms then d.burst_u
-                   else c.pool end as pool, coalesce(a.end_ms, b.effective_ms) as reset_ms) w)"
+                   else c.pool end as pool, coalesce(a.end_ms, b.effective_ms) as reset_ms offset 0) w)"
         );
         let columns = "n, now, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u, b_period_ms,
             b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u, (select bool_or(denied) from judged)";

@@ -49,7 +49,7 @@ impl Hive {
                    join hive_limit b on b.hive = {hive} and b.name = a.name and b.limit_key = a.limit_key
                    left join hive_share s on s.hive = {hive} and s.name = a.name and s.limit_key = a.limit_key and s.node = {node}
                    cross join lateral (select coalesce(s.has_u, 0) / {MICRO} as has,
-                     case when a.seq > coalesce(s.seq, 0) then a.wants else coalesce(s.has_u, 0) / {MICRO} end as wants) h
+                     case when a.seq > coalesce(s.seq, 0) then a.wants else coalesce(s.has_u, 0) / {MICRO} end as wants offset 0) h
                    where exists (select 1 from hive_node where hive = {hive} and id = {node})),
                  saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                      burst_u = g.burst_u, issued_u = greatest(l.issued_u - g.has * {MICRO}, 0) + g.now_has * {MICRO}

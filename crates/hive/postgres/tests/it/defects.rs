@@ -163,10 +163,13 @@ async fn advisory_lock_behind_pooler() {
     // Every session of the pool ends, and the lease stays where it was.
     let ours = format!("'honeyflow hive {}'", field.hive("it"));
     field.run(&format!("select pg_terminate_backend(pid) from pg_stat_activity where application_name = {ours}")).await;
-    let beat = Request::Beat { node: other.id, read_only: false, state: leading() };
-    while other.hive.call(beat.clone()).await.is_err() {}
-    let look = Request::Look { leases: vec![LEASE.into()] };
-    while other.hive.call(look.clone()).await.is_err() {}
+    for request in [
+        Request::Beat { node: other.id, read_only: false, state: leading() },
+        Request::Look { leases: vec![LEASE.into()] },
+    ] {
+        let again = async { while other.hive.call(request.clone()).await.is_err() {} };
+        tokio::time::timeout(Duration::from_secs(30), again).await.expect("a session that ended is replaced");
+    }
     assert_eq!(other.call(other.claim(LEASE, epoch)).await, Reply::Refused(Refusal::Raced));
     assert_eq!(other.look(LEASE).await.holder, Some(holder.id));
 }

@@ -6,7 +6,10 @@ use honeyflow_conformance::hive::{Bee, TTL_MS, bee::leading};
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Reply, Request,
-    contract::{Mint, Refusal},
+    contract::{
+        Mint, Refusal,
+        limit::{self, Exact, Key},
+    },
 };
 use honeyflow_hive_postgres::Options;
 use honeyflow_runtime::Class;
@@ -26,6 +29,7 @@ fn claim(bee: &Bee, lineage: &str) -> Request {
     }
 }
 
+/// HV-51, and what others have called `replica_answers_under_limit`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hv_23_a_promoted_standby_is_another_lineage() {
     let Some(mut server) = honeyflow_services::throwaway_postgres() else { return };
@@ -44,12 +48,18 @@ async fn hv_23_a_promoted_standby_is_another_lineage() {
     server.stop();
     std::fs::write(Path::new(&data).join("standby.signal"), "").unwrap();
     server.start().unwrap();
-    // A replica may be late by any time: nothing is read from it.
+    // A replica may be late by any time: nothing is read from it, neither leases nor what is left of a limit.
+    let takes = vec![Exact { limit: "api".into(), key: Key(1), cost: 1, window: None }];
     for request in [
         Request::Beat { node: bee.id, read_only: false, state: leading() },
         Request::Beat { node: bee.id, read_only: true, state: leading() },
         Request::View,
         Request::Look { leases: vec![LEASE.into()] },
+        Request::Tally,
+        Request::History { lease: None, until_ms: None, max: 1 },
+        Request::Limit(limit::Request::Limits),
+        Request::Limit(limit::Request::Exact { takes: takes.clone(), peek: true }),
+        Request::Limit(limit::Request::Exact { takes, peek: false }),
     ] {
         let mut failure = bee.hive.call(request.clone()).await.unwrap_err();
         if failure.code == "no-connection" {

@@ -4,6 +4,7 @@ mod conformance;
 mod cost;
 mod defects;
 mod fence;
+mod fleet;
 mod lineage;
 mod member;
 mod open;
