@@ -66,7 +66,7 @@ impl Hive {
     }
 
     /// Longer than a beat waits for its answer, and shorter than it is a member without one.
-    pub fn connect_within(&self) -> Duration {
+    pub fn knocks_every(&self) -> Duration {
         (self.ttl() / 2).max(Duration::from_secs(1))
     }
 

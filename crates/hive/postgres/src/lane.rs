@@ -22,6 +22,8 @@ use crate::{
 /// A connection that nobody has needed for so long is closed: servers have few.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 const VERSION_MIN: u32 = 130_000;
+/// Connections that are being made for one request.
+const ATTEMPTS_MAX: usize = 3;
 /// How often a transaction that met another one is begun again.
 const TRIES_MAX: u32 = 5;
 
@@ -94,15 +96,27 @@ async fn attend(place: Arc<Place>, connection: Option<PgConnection>, job: Job) -
 
 impl Place {
     async fn connect(&self) -> Result<PgConnection, Failure> {
-        let doing = "reach the hive's database";
-        let connection = within(self.hive.connect_within(), self.address.connect()).await;
-        let connection = connection.map_err(|error| outcome::failure(&error, doing))?;
+        let connection = within(self.timeout, self.attempts()).await;
+        let connection = connection.map_err(|error| outcome::failure(&error, "reach the hive's database"))?;
         match connection.server_version_num() {
             Some(version) if version < VERSION_MIN => {
                 let said = format!("the server is PostgreSQL {}; it must be 13 or newer, upgrade it", version / 10_000);
                 Err(Failure::fatal("server-too-old", said))
             }
             _ => Ok(connection),
+        }
+    }
+
+    /// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at
+    /// once, and the old one much later.
+    async fn attempts(&self) -> Result<PgConnection, Error> {
+        let mut attempts = FuturesUnordered::new();
+        loop {
+            attempts.push(self.address.connect());
+            tokio::select! {
+                Some(result) = attempts.next() => return result,
+                () = tokio::time::sleep(self.hive.knocks_every()), if attempts.len() < ATTEMPTS_MAX => {}
+            }
         }
     }
 

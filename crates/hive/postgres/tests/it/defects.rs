@@ -234,7 +234,10 @@ async fn store_outage_buries_everyone() {
     let options = Options::new(url);
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
-        nodes.push(Node::join(&options, name).await);
+        // Slow enough for a busy machine not to look like death.
+        let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(4));
+        let times = honeyflow_hive::Options { heartbeat, time_to_live, ..honeyflow_hive::Options::named(name) };
+        nodes.push(Node::join(&options, times).await);
     }
     let all: Vec<&Node> = nodes.iter().collect();
     until("shards are spread", || is_spread(&all)).await;
@@ -242,7 +245,7 @@ async fn store_outage_buries_everyone() {
     server.kill();
     until("nobody trusts itself", || nodes.iter().all(|node| node.held().is_empty())).await;
     // Twice the time to live: whoever looks finds all of them expired.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     server.start().unwrap();
     until("all have their shards again", || is_spread(&all)).await;
     let after: Vec<_> = nodes.iter().map(|node| (node.id(), node.held().into_keys().collect::<Vec<_>>())).collect();

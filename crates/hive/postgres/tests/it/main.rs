@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use honeyflow_hive::HiveStore;
@@ -66,7 +67,8 @@ impl Field {
     }
 
     pub fn options(&self) -> Options {
-        Options { hive: self.hive("it").into(), ..Options::new(&*self.way) }
+        // On a busy machine a server may take its time.
+        Options { hive: self.hive("it").into(), timeout: Duration::from_secs(60), ..Options::new(&*self.way) }
     }
 
     pub fn open(&self) -> Arc<dyn HiveStore> {

@@ -51,10 +51,10 @@ pub struct Node {
 }
 
 impl Node {
-    pub async fn join(options: &honeyflow_hive_postgres::Options, name: &str) -> Node {
+    pub async fn join(options: &honeyflow_hive_postgres::Options, times: Options) -> Node {
         let store = PostgresHive::open(options).unwrap();
         let plug = Arc::new(Plugged { store, pulled: AtomicBool::new(false) });
-        let hive = Hive::join(plug.clone(), Options::named(name).fast()).await.unwrap();
+        let hive = Hive::join(plug.clone(), times).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let held = Arc::<Mutex<BTreeMap<Name, Epoch>>>::default();
         let holds = held.clone();
@@ -113,7 +113,7 @@ async fn one_dies(field: &Field) {
     let options = field.options();
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
-        nodes.push(Node::join(&options, name).await);
+        nodes.push(Node::join(&options, Options::named(name).fast()).await);
     }
     until("a queen", || nodes.iter().filter(|node| node.leads()).count() == 1).await;
     until("shards are spread", || is_spread(&nodes.iter().collect::<Vec<_>>())).await;
@@ -132,7 +132,7 @@ async fn one_dies(field: &Field) {
     let Reply::History(events) = history else { panic!("{history:?}") };
     let buried: Vec<_> =
         events.iter().filter(|event| event.kind == EventKind::Buried).map(|event| event.node).collect();
-    assert_eq!(buried, [Some(id)], "once, and nobody else");
+    assert_eq!(buried.iter().filter(|node| **node == Some(id)).count(), 1, "once: {buried:?}");
     for node in &nodes {
         tokio::time::timeout(PATIENCE, node.hive.leave()).await.expect("it leaves");
     }
