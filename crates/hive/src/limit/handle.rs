@@ -84,6 +84,8 @@ pub(super) enum Signal {
         permits: u64,
     },
     Defined,
+    /// This node may be no member any more.
+    CutOff,
     /// The hive's limits have this version.
     Version(u64),
     /// Settings follow from what was counted.
@@ -220,6 +222,17 @@ impl State {
         self.step(key, |core, entry, now_ns, setting, effects| {
             core.changed(now_ns, setting, &entry.stock, &entry.full_at, effects);
         });
+    }
+
+    pub fn let_go(self: &Arc<State>, key: u128) {
+        self.step(key, |core, entry, now_ns, setting, effects| {
+            core.let_go();
+            core.attend(now_ns, setting, &entry.stock, &entry.full_at, effects);
+        });
+    }
+
+    pub fn close(self: &Arc<State>, key: u128) {
+        self.step(key, |core, _, _, _, effects| core.close(effects));
     }
 
     pub fn hold_again(self: &Arc<State>, key: u128) {
@@ -506,6 +519,9 @@ impl<'a> Keyed<'a> {
         };
         state.step(key, |core, entry, now_ns, setting, effects| {
             core.ask(waiter, now_ns, setting, &entry.stock, &entry.full_at, effects);
+            if state.common.signals.is_closed() {
+                core.close(effects);
+            }
         });
         Err(verdict)
     }

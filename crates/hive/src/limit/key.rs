@@ -243,7 +243,8 @@ impl<W> Key<W> {
             }
             // What is held stays usable; nothing can be added to it.
             Footing::Alone(_) | Footing::Closed => {
-                self.draw_at_ns = u64::MAX;
+                let again_ns = now_ns.saturating_add(super::definition::SECOND);
+                self.draw_at_ns = if self.slots.is_unsure() { again_ns } else { u64::MAX };
                 self.serve_slots(now_ns, effects);
                 self.refuse_doors(super::definition::SECOND, Reason::Outage, effects);
             }
@@ -281,6 +282,18 @@ impl<W> Key<W> {
         self.held = Batch::NONE;
         self.seen_count = stock.count();
         self.void_at_ns = now_ns;
+    }
+
+    fn is_void(&self, started_ns: u64) -> bool {
+        self.void_at_ns > 0 && started_ns <= self.void_at_ns
+    }
+
+    /// Nobody answers any more: whoever waits is told.
+    pub fn close(&mut self, effects: &mut Vec<Effect<W>>) {
+        let waiting = self.queue.remove(|_| true);
+        let asked = std::mem::take(&mut self.asked).into_iter().map(|asked| asked.waiter);
+        let refuse = |waiter: Waiter<W>| Effect::Refuse { token: waiter.token, retry_ns: 0, reason: Reason::Outage };
+        effects.extend(waiting.into_iter().chain(asked).map(refuse));
     }
 
     /// When `attend` has something to do again.

@@ -142,6 +142,7 @@ impl Limits {
         if self.0.common.standing().cut_off(now_ns) {
             let _ = self.0.common.signals.try_send(Signal::Counted);
         }
+        let _ = self.0.common.signals.try_send(Signal::CutOff);
     }
 
     /// A beat has told the version of the hive's limits.
@@ -234,7 +235,11 @@ impl Service {
         loop {
             let wait = self.wait();
             tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => {
+                    // From now on nothing is asked for; whoever comes finds that out by itself.
+                    self.heard.close();
+                    return self.registry.all().iter().for_each(|state| each_key(state, State::close));
+                }
                 Some(signal) = self.heard.recv() => {
                     self.hear(signal);
                     // Whatever else has come meanwhile goes out in the same request.
@@ -282,9 +287,10 @@ impl Service {
             Signal::Counted => self.restand(),
             Signal::Named(node) if node != self.node => {
                 self.node = node;
-                self.hold_again();
+                self.each_with_slots(State::hold_again);
             }
             Signal::Named(_) => {}
+            Signal::CutOff => self.each_with_slots(State::let_go),
         }
     }
 
@@ -357,13 +363,11 @@ impl Service {
         }
     }
 
-    /// Slots in use are held under the new name, too; the others are left to whoever wants them.
-    fn hold_again(&self) {
+    /// Slots in use are held under a new name, too; the others are left to whoever wants them.
+    fn each_with_slots(&self, tell: impl Fn(&Arc<State>, u128)) {
         for state in self.registry.all() {
             if state.setting.load().terms.decider == Decider::Slots {
-                let mut keys = Vec::new();
-                state.keys.each(|key, entry| keys.extend(entry.slow().is_some().then_some(key)));
-                keys.into_iter().for_each(|key| state.hold_again(key));
+                each_key(&state, &tell);
             }
         }
     }
@@ -460,4 +464,11 @@ impl Service {
             Landed { aim, asked_ns, result: result.unwrap_or_else(silent) }
         }));
     }
+}
+
+/// Of those that have ever waited.
+fn each_key(state: &Arc<State>, tell: impl Fn(&Arc<State>, u128)) {
+    let mut keys = Vec::new();
+    state.keys.each(|key, entry| keys.extend(entry.slow().is_some().then_some(key)));
+    keys.into_iter().for_each(|key| tell(state, key));
 }

@@ -118,6 +118,10 @@ impl<W> Key<W> {
             return;
         };
         self.observe(now_ns, stock);
+        if self.is_void(started_ns) {
+            // Spent as well: it was drawn under what does not hold any more.
+            return self.attend_pool(now_ns, life_ns, setting, stock, effects);
+        }
         let pace_ns = pace_ns(setting);
         let Some(drawn) = answer else {
             // Not known to be dry; a store that fails is asked again at the pace of one that is.

@@ -14,6 +14,8 @@ pub(super) struct Slots {
     /// The fewest that were free since `idle_since_ns`.
     free_low: u64,
     give_back_at_ns: Option<u64>,
+    /// The store may count another number for this node than it holds.
+    unsure: bool,
 }
 
 impl Slots {
@@ -22,7 +24,11 @@ impl Slots {
     }
 
     pub(super) fn is_none_held(&self) -> bool {
-        self.held == 0 && self.used == 0
+        self.held == 0 && self.used == 0 && !self.unsure
+    }
+
+    pub(super) fn is_unsure(&self) -> bool {
+        self.unsure
     }
 
     fn free(&self) -> u64 {
@@ -61,6 +67,17 @@ impl<W> Key<W> {
             effects.push(Effect::Hold { slots });
             return;
         }
+        if self.slots.unsure {
+            // Said again, also if nobody waits: what the store counts for us nobody else can have.
+            if now_ns < self.paced_until_ns {
+                self.draw_at_ns = self.paced_until_ns;
+                return;
+            }
+            let slots = self.slots.held;
+            self.flying = Some(Flying { started_ns: now_ns, want: slots });
+            effects.push(Effect::Hold { slots });
+            return;
+        }
         match self.slots.give_back_at_ns {
             _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
             Some(at) if now_ns >= at => {
@@ -95,12 +112,16 @@ impl<W> Key<W> {
         let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
         match answer {
             Some(held) => {
+                self.slots.unsure = false;
                 self.slots.held = held.max(self.slots.used);
                 if held < flying.want {
                     self.paced_until_ns = started_ns + setting.batch_ns;
                 }
             }
-            None => self.paced_until_ns = started_ns + setting.batch_ns,
+            None => {
+                self.slots.unsure = true;
+                self.paced_until_ns = (started_ns + setting.batch_ns).max(now_ns);
+            }
         }
         self.attend_slots(now_ns, setting, effects);
     }
@@ -113,6 +134,12 @@ impl<W> Key<W> {
             self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used });
             effects.push(Effect::Hold { slots: self.slots.used });
         }
+    }
+
+    /// This node may have been buried, and others given what it held: nothing more is lent of it.
+    pub fn let_go(&mut self) {
+        self.slots.held = self.slots.used;
+        self.slots.unsure = true;
     }
 
     /// A guard was dropped.

@@ -401,3 +401,64 @@ fn hv_66_void_batches_are_gone() {
     world.key.void(world.now, &world.stock);
     assert!(!world.takes(1));
 }
+
+/// HV-66: nor does what was being drawn when the clock jumped, or the limit was lowered.
+#[test]
+fn hv_66_a_draw_in_flight_is_void_too() {
+    let mut world = World::new("1000/s");
+    assert_eq!(draws(&world.step(1, 1, SECOND)), [(1, 1)]);
+    world.pass(5);
+    world.key.void(world.now, &world.stock);
+    world.pass(5);
+    let effects = world.drawn(START, 50, 0);
+    assert_eq!((granted(&effects), draws(&effects)), (vec![], vec![(1, 1)]), "drawn anew");
+    assert_eq!(world.stock.left(world.now), 0);
+    let again = world.now;
+    world.pass(5);
+    assert_eq!(granted(&world.drawn(again, 1, 0)), [1]);
+}
+
+/// HV-68: what the store may have given although nobody heard of it goes back, also if nobody asks again.
+#[test]
+fn hv_68_slots_of_an_unheard_answer_go_back() {
+    let mut world = World::of(&Definition::slots("workers", 10));
+    assert_eq!(world.ask(1, 10), [Effect::Hold { slots: 10 }]);
+    world.pass(50);
+    assert_eq!(refused(&world.attend()), [(1, Reason::StoreSilent)]);
+    world.pass(450);
+    world.key.holds(START, None, world.now, &world.setting, &mut world.effects);
+    assert_eq!(std::mem::take(&mut world.effects), [Effect::Hold { slots: 0 }], "though nobody waits");
+    assert!(!world.key.is_idle(world.now + 10 * SECOND, &world.stock));
+    let asked = world.now;
+    assert_eq!(world.holds(asked, 0), []);
+    assert!(world.key.is_idle(world.now + 10 * SECOND, &world.stock), "now it is known");
+}
+
+/// HV-68: whoever may have been buried lends nothing more of what others may have by now.
+#[test]
+fn hv_68_without_trust_nothing_more_is_lent() {
+    let mut world = World::of(&Definition::slots("workers", 3));
+    world.ask(1, 3);
+    assert_eq!(granted(&world.holds(START, 3)), [1]);
+    world.key.slot_freed(2, world.now, &world.setting, &mut world.effects);
+    world.effects.clear();
+    world.key.let_go();
+    let mut standing = Standing::new(16, 500);
+    standing.cut_off(world.now);
+    world.setting = standing.setting(&world.setting.terms);
+    assert_eq!(refused(&world.ask(2, 1)), [(2, Reason::Outage)]);
+    world.key.slot_freed(1, world.now, &world.setting, &mut world.effects);
+    world.key.let_go();
+    assert_eq!(refused(&world.ask(3, 1)), [(3, Reason::Outage)]);
+}
+
+#[test]
+fn whoever_waits_is_told_when_nobody_answers_any_more() {
+    for quota in ["1000/s", "3/h"] {
+        let mut world = World::new(quota);
+        world.step(1, 1, 3600 * SECOND);
+        world.key.close(&mut world.effects);
+        assert_eq!(refused(&world.effects), [(1, Reason::Outage)], "{quota}");
+        assert_eq!(world.key.waiting(), 0);
+    }
+}

@@ -137,6 +137,8 @@ impl Service {
     }
 
     fn land_slots(&mut self, asks: Vec<(Arc<State>, u128, u64)>, reply: Option<ledger::Reply>) {
+        // Buried: what it held was given back.
+        let unfit = matches!(reply, Some(ledger::Reply::Unfit));
         let mut answers = match reply {
             Some(ledger::Reply::Slots(held)) => held,
             _ => Vec::new(),
@@ -152,7 +154,7 @@ impl Service {
                     self.read_limits();
                     None
                 }
-                None => None,
+                None => unfit.then_some(0),
             };
             limit.held(key, started_ns, answer);
         }

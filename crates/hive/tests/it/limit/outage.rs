@@ -1,5 +1,7 @@
 //! The store goes away and comes back.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use honeyflow_hive::limit::{Definition, Limit, OnOutage, Reason};
 
@@ -105,4 +107,21 @@ async fn hv_30_a_cold_start_without_a_store_takes_the_expected_share() {
         tokio::task::yield_now().await;
     }
     assert!(begun.elapsed().as_secs_f64() * 10.0 + 3.0 >= f64::from(admitted), "not faster than its share");
+}
+
+/// Whoever waits when the limits end is refused, and so is whoever comes later.
+#[tokio::test]
+async fn nobody_waits_for_limits_that_have_ended() {
+    let store = Store::new();
+    let node = node(&store);
+    let limit = node.limit("api", "1/h");
+    ready_limit(&limit).await;
+    let key = limit.key("warm-up");
+    let mut waiting = Box::pin(key.take(1, Duration::from_secs(3600)));
+    assert!(waiting.as_mut().now_or_never().is_none(), "it is used up");
+    drop(node);
+    let denied = tokio::time::timeout(SOON, waiting).await.expect("it hangs").map(|_| ()).expect_err("nothing is left");
+    assert_eq!(denied.reason, Reason::Outage);
+    let later = tokio::time::timeout(SOON, limit.key("other").take(1, Duration::from_secs(3600))).await;
+    assert!(later.expect("it hangs").is_err());
 }
