@@ -145,7 +145,11 @@ fn rl_10_a_run_that_begins_anew_keeps_its_list() {
     assert_eq!(table.minted, 1);
     table.answer(held, 1, &Outcome::Done(Some(Arc::new(json!("nobody hears it")))));
     assert!(table.written.is_empty(), "the attempt belongs to nobody any more");
-    assert!(parked(&table.commit_all()).is_empty());
+    table.mint();
+    load(&mut table, &json!([70, 80, 90]));
+    let at = table.given.iter().position(|(_, work)| &*work.step == "each").expect("it goes on");
+    let (_, work) = table.given.remove(at).expect("there");
+    assert_eq!(instances(&work), [(1, json!(20))], "neither another list, nor what is done");
 }
 
 /// WF-8

@@ -188,6 +188,16 @@ impl Table {
         self.begin(left);
     }
 
+    /// The higher epoch that was asked for is there.
+    pub fn mint(&mut self) {
+        let node = NodeId(uuid::Uuid::from_u128(self.owner));
+        now(self.hive.call(honeyflow_hive::Request::Leave { node })).expect("it leaves");
+        self.owner += 1;
+        let node = NodeId(uuid::Uuid::from_u128(self.owner));
+        let term = now(member::take(&*self.hive, node, LEASE)).expect("it is free");
+        self.tell(Input::Granted(term));
+    }
+
     fn begin(&mut self, left: Recovered) {
         self.owner += 1;
         self.hello(0, 8);
