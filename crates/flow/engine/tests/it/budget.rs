@@ -96,3 +96,13 @@ fn wf_65_too_many_that_wait_close_the_admission() {
     table.done("call");
     assert_eq!(settled(&table.commit_all()), [5_000]);
 }
+
+/// RL-43, PB-35
+#[cfg(feature = "planted")]
+#[test]
+fn rl_43_retries_without_a_budget_are_found() {
+    honeyflow_engine::planted::plant(Some("PB-35"));
+    let found = std::panic::catch_unwind(wf_65_retries_stay_a_tenth_of_what_a_target_gets).is_err();
+    honeyflow_engine::planted::plant(None);
+    assert!(found);
+}
