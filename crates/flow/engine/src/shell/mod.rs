@@ -205,16 +205,12 @@ impl Service {
                         Happened::Ended(failure) => return Err(failure),
                     }
                 }
-                Some(mut input) = received.recv() => {
-                    for _ in 0..INPUTS_AT_ONCE {
-                        if let Input::Drain = input {
-                            shards.drain();
-                        }
-                        core.advance(input, self.config.clock.now(), &mut effects);
-                        let Ok(next) = received.try_recv() else { break };
-                        input = next;
+                Some(input) = received.recv() => take_waiting(input, &mut received, |input| {
+                    if let Input::Drain = input {
+                        shards.drain();
                     }
-                }
+                    core.advance(input, self.config.clock.now(), &mut effects);
+                }),
                 Some(Question { key, limit, answer }) = asked.recv() => {
                     let _ = answer.send(core.runs(key.as_deref(), limit));
                 }
@@ -320,6 +316,15 @@ impl Service {
     }
 }
 
+/// The first and those that wait behind it, up to [`INPUTS_AT_ONCE`]; none is taken that is not given on.
+fn take_waiting<T>(first: T, received: &mut mpsc::Receiver<T>, mut each: impl FnMut(T)) {
+    each(first);
+    for _ in 1..INPUTS_AT_ONCE {
+        let Ok(next) = received.try_recv() else { return };
+        each(next);
+    }
+}
+
 /// Whatever happens, the core gets an answer: a call that panics or hangs has failed, and is made again.
 async fn answered<T: Send + 'static>(call: BoxFuture<'static, Result<T, Failure>>) -> Result<T, Failure> {
     let call = tokio::spawn(tokio::time::timeout(CALL_TIMEOUT, call));
@@ -327,5 +332,26 @@ async fn answered<T: Send + 'static>(call: BoxFuture<'static, Result<T, Failure>
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Failure::retry("no-answer", format!("the store has not answered within {CALL_TIMEOUT:?}"))),
         Err(error) => Err(Failure::retry("panicked", format!("a call to the store panicked: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer that is lost holds its key, and with it the shard, for ever.
+    #[test]
+    fn no_input_is_lost_however_many_wait() {
+        let (sender, mut received) = mpsc::channel(INPUTS_MAX);
+        for number in 0..INPUTS_AT_ONCE * 3 + 1 {
+            sender.try_send(number).expect("room");
+        }
+        let mut seen = Vec::new();
+        while let Ok(first) = received.try_recv() {
+            let before = seen.len();
+            take_waiting(first, &mut received, |number| seen.push(number));
+            assert!(seen.len() - before <= INPUTS_AT_ONCE);
+        }
+        assert_eq!(seen, (0..INPUTS_AT_ONCE * 3 + 1).collect::<Vec<_>>());
     }
 }
