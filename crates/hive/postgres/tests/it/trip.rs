@@ -40,8 +40,8 @@ async fn ask(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, asked: Arc<AtomicU
     }
 }
 
-/// The field by a way that counts.
-async fn counted(field: &Field) -> (Field, Arc<AtomicUsize>) {
+/// The field by a way that counts. The first `unheard` connections get no answer, as if their packets were lost.
+async fn counted(field: &Field, unheard: usize) -> (Field, Arc<AtomicUsize>) {
     let (login, place) = field.url.split_once('@').unwrap();
     let (server, database) = place.split_once('/').unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -49,7 +49,12 @@ async fn counted(field: &Field) -> (Field, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let (server, counter) = (server.to_owned(), asked.clone());
     tokio::spawn(async move {
+        let mut lost = Vec::new();
         while let Ok((client, _)) = listener.accept().await {
+            if lost.len() < unheard {
+                lost.push(client);
+                continue;
+            }
             let (from_client, mut to_client) = client.into_split();
             let (mut from_server, to_server) = TcpStream::connect(&*server).await.unwrap().into_split();
             tokio::spawn(ask(from_client, to_server, counter.clone()));
@@ -64,7 +69,7 @@ async fn hv_11_every_request_is_one_round_trip() {
     let Some(field) = Field::straight().await else { return };
     // Somebody else has made the tables.
     Bee::join(field.open(), "first", TTL_MS).await;
-    let (field, asked) = counted(&field).await;
+    let (field, asked) = counted(&field, 0).await;
     let bee = Bee::join(field.open(), "a", TTL_MS).await;
     assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "join");
     bee.beat().await;
@@ -92,4 +97,13 @@ async fn hv_11_every_request_is_one_round_trip() {
     let takes = (0..3).map(|key| Exact { limit: "api".into(), key: Key(key), cost: 1, window: None }).collect();
     bee.limit(limit::Request::Exact { takes, peek: false }).await;
     assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "several limits, all or none");
+}
+
+/// HV-22: the network is there again, but the connection that was begun without it does not know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_22_a_knock_that_was_not_heard_is_repeated() {
+    let Some(field) = Field::straight().await else { return };
+    let (field, _) = counted(&field, 1).await;
+    let bee = Bee::join(field.open(), "a", TTL_MS).await;
+    assert!(bee.beat().await.renewed);
 }
