@@ -7,6 +7,7 @@
 pub mod bucket;
 pub mod contract;
 pub mod fence;
+pub mod horizon;
 pub mod limit;
 pub mod member;
 pub mod placement;

@@ -1,10 +1,14 @@
 //! A request from its coming to its answer: a connection, what has to be made first, what may be tried again.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use honeyflow_hive::{
     Reply, Request,
     contract::{Status, View, limit},
+    horizon::Horizon,
 };
 use honeyflow_runtime::Failure;
 
@@ -24,12 +28,20 @@ pub(crate) struct Hive {
     timeout: Duration,
     one_writer: bool,
     lanes: Lanes,
+    horizon: Mutex<Horizon>,
 }
 
 impl Hive {
     pub fn new(options: &Options) -> Result<Hive, Failure> {
         let (address, hive) = (options.address()?, options.hive.to_string());
-        Ok(Hive { address, hive, timeout: options.timeout, one_writer: options.one_writer, lanes: Lanes::default() })
+        Ok(Hive {
+            address,
+            hive,
+            timeout: options.timeout,
+            one_writer: options.one_writer,
+            lanes: Lanes::default(),
+            horizon: Mutex::default(),
+        })
     }
 
     /// If nobody waits for it any more, or for too long, the connection goes with it.
@@ -113,12 +125,23 @@ impl Hive {
         Ok(session)
     }
 
+    fn horizon(&self) -> MutexGuard<'_, Horizon> {
+        self.horizon.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn attempt(&self, session: &mut Session, request: &Request) -> Answer<Reply> {
         match request {
             Request::Join { node, name, heartbeat_ms, ttl_ms, meta } => {
                 session.join(*node, name, (*heartbeat_ms, *ttl_ms), meta).await
             }
-            Request::Beat { node, read_only, state } => session.beat(*node, *read_only, state).await,
+            Request::Beat { node, read_only, state } => {
+                let others_ms = self.horizon().begins_ms(*node);
+                let reply = session.beat(*node, *read_only, state, others_ms).await?;
+                if let Reply::Beat(status) = &reply {
+                    self.horizon().told(*node, status, Instant::now());
+                }
+                Ok(reply)
+            }
             Request::Leave { node } => session.leave(*node).await,
             Request::Bury { nodes } => session.bury(nodes).await,
             Request::Mend => session.mend().await,

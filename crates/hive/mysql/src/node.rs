@@ -51,16 +51,17 @@ impl Session {
         let mut message = Message::default();
         log.write(&mut message, &format!(", max_ttl_ms = greatest(max_ttl_ms, {ttl_ms})"));
         self.close(&mut message);
-        let at = self.add_status(&mut message, node);
+        let at = self.add_status(&mut message, node, 0);
         let heard = self.finish(message).await?;
         Ok(Reply::Joined(Box::new(Status { renewed: true, ..status(&heard, &at)? })))
     }
 
     /// One message, where the row says already what the node says of itself: what costs an event comes rarely.
-    pub async fn beat(&mut self, node: NodeId, read_only: bool, state: &State) -> Answer<Reply> {
+    /// Others are looked for from `others_ms` on.
+    pub async fn beat(&mut self, node: NodeId, read_only: bool, state: &State, others_ms: u64) -> Answer<Reply> {
         if read_only {
             let mut message = self.snapshot();
-            let at = self.add_status(&mut message, node);
+            let at = self.add_status(&mut message, node, others_ms);
             let heard = self.read(message).await?;
             return Ok(Reply::Beat(Box::new(status(&heard, &at)?)));
         }
@@ -70,16 +71,16 @@ impl Session {
         let renewed = message
             .add(format!("update hive_node set {} where hive = {hive} and id = {id} and {same}", renewal(state)));
         self.close(&mut message);
-        let at = self.add_status(&mut message, node);
+        let at = self.add_status(&mut message, node, others_ms);
         let heard = self.finish(message).await?;
         let status = Status { renewed: heard.changed(renewed) > 0, ..status(&heard, &at)? };
         if status.renewed || !status.member {
             return Ok(Reply::Beat(Box::new(status)));
         }
-        self.beat_with_events(node, state).await
+        self.beat_with_events(node, state, others_ms).await
     }
 
-    async fn beat_with_events(&mut self, node: NodeId, state: &State) -> Answer<Reply> {
+    async fn beat_with_events(&mut self, node: NodeId, state: &State, others_ms: u64) -> Answer<Reply> {
         let (hive, id) = (self.hive.clone(), literal::id(node));
         let mut message = self.begin(LEASE_LOCK_SECONDS);
         let row =
@@ -102,20 +103,20 @@ impl Session {
             log.write(&mut message, "");
         }
         self.close(&mut message);
-        let at = self.add_status(&mut message, node);
+        let at = self.add_status(&mut message, node, others_ms);
         let heard = self.finish(message).await?;
         Ok(Reply::Beat(Box::new(Status { renewed: was.is_some(), ..status(&heard, &at)? })))
     }
 
     /// Each by an index, and never more than a few rows: what it costs does not depend on the number of nodes.
-    fn add_status(&self, message: &mut Message, node: NodeId) -> StatusAt {
+    fn add_status(&self, message: &mut Message, node: NodeId, others_ms: u64) -> StatusAt {
         let (hive, id, queen) = (&self.hive, literal::id(node), literal::text(QUEEN));
         StatusAt {
             view: self.add_view(message),
             member: message.add(format!("select 1 from hive_node where hive = {hive} and id = {id}")),
             soonest: message.add(format!(
                 "select {WATCHED} from hive_node force index (hive_node_expires)
-                 where hive = {hive} and id <> {id} order by expires_ms, id limit {SOONEST_MAX}"
+                 where hive = {hive} and expires_ms >= {others_ms} and id <> {id} order by expires_ms, id limit {SOONEST_MAX}"
             )),
             furthest: message.add(format!("select max(expires_ms) from hive_node where hive = {hive}")),
             heir_of: message.add(format!(

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use honeyflow_hive::{Fence, NodeId, Reply, Request, fence};
+use honeyflow_hive::{Fence, NodeId, Reply, Request, fence, horizon::Horizon};
 
-use crate::{horizon::Horizon, literal, script::Script};
+use crate::{literal, script::Script};
 
 /// Hive time, read when it is needed and not when the transaction began: waiting for a lock takes time.
 pub(crate) const NOW: &str = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint - 1577836800000";

@@ -11,7 +11,6 @@ mod config;
 mod driver;
 pub mod grants;
 mod hive;
-mod horizon;
 mod lane;
 mod lease;
 mod limit;

@@ -161,6 +161,43 @@ async fn advisory_lock_behind_pooler() {
     }
 }
 
+/// HV-11: a long transaction of the application keeps the server from clearing up after beats.
+#[tokio::test]
+async fn hv_11_a_beat_reads_no_more_while_nothing_can_be_cleared_up() {
+    let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
+    let place = Place::bare(server.url()).await;
+    let hive = place.hive();
+    let (me, _) = candidate(&hive).await;
+    hive.call(join(node())).await.unwrap();
+    let pages = "select cast(variable_value as signed) from information_schema.global_status
+        where variable_name = 'Innodb_buffer_pool_read_requests'";
+    let cost = async || {
+        let before = place.number(pages).await;
+        for _ in 0..20 {
+            assert!(renewed(&hive, me).await);
+        }
+        place.number(pages).await - before
+    };
+    let mut report = place.connect().await;
+    run(&mut report, "set transaction isolation level repeatable read").await;
+    run(&mut report, "start transaction with consistent snapshot").await;
+    let mut others = place.connect().await;
+    // What many beats leave behind, from long ago up to now.
+    let mut beats = async |count: u32| {
+        let renew = |by_ms: i64| format!("update hive_node set expires_ms = expires_ms + {by_ms} where id <> '{me}';");
+        let all = format!("{}{}{}", renew(-600_000), renew(1).repeat(count as usize), renew(600_000));
+        run(&mut others, &format!("start transaction; {all} commit")).await;
+        // From here on it knows where the living begin.
+        assert!(renewed(&hive, me).await && renewed(&hive, me).await);
+    };
+    beats(2000).await;
+    let at_first = cost().await;
+    beats(8000).await;
+    let later = cost().await;
+    println!("{at_first} and {later} pages in 20 beats");
+    assert!(later <= at_first * 5 / 4, "{at_first} pages at first, {later} later");
+}
+
 /// HV-11: what a beat costs the server, among ten nodes and among a thousand.
 #[tokio::test]
 async fn keyspace_scan() {

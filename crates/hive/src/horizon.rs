@@ -1,4 +1,4 @@
-//! From where on others are looked for by the time of their end.
+//! From where on a server database looks for others by the time of their end.
 //!
 //! Every beat leaves a dead entry behind in that index, and while some long transaction of the application lasts none of
 //! them can be removed: a beat that began at the oldest would read more of them from beat to beat. But what was told
@@ -7,13 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use honeyflow_hive::{NodeId, contract::Status};
+use crate::contract::{NodeId, Status};
 
 const STEP: Duration = Duration::from_secs(1);
 const ALL_EVERY: u32 = 256;
 
 #[derive(Default)]
-pub(crate) struct Horizon {
+pub struct Horizon {
     told: Option<Told>,
 }
 
@@ -26,10 +26,12 @@ struct Told {
 }
 
 impl Horizon {
+    /// No living row of another ends before, as far as this node was told.
     pub fn begins_ms(&self, node: NodeId) -> u64 {
         self.told.as_ref().filter(|told| told.node == node).map_or(0, |told| told.from_ms)
     }
 
+    /// A beat was answered.
     pub fn told(&mut self, node: NodeId, status: &Status, at: Instant) {
         let hive_ms = status.head.hive_ms;
         let last = self.told.take().filter(|told| told.node == node);
@@ -46,10 +48,10 @@ impl Horizon {
 
 #[cfg(test)]
 mod tests {
-    use honeyflow_hive::contract::{Head, Watched};
     use uuid::Uuid;
 
     use super::*;
+    use crate::contract::{Head, Watched};
 
     const ME: NodeId = NodeId(Uuid::from_u128(1));
     const OTHER: NodeId = NodeId(Uuid::from_u128(2));
