@@ -1,0 +1,117 @@
+//! A web service that knows nothing of Honeyflow but its limits. However many copies run on one store, and however the
+//! requests fall on them, together they admit what `--limit` says.
+
+mod log;
+mod store;
+
+use std::{error::Error, net::SocketAddr, sync::Arc};
+
+use axum::{Json, Router, extract::State, http::Request, routing::get};
+use honeyflow_hive::{
+    Hive, Options,
+    limit::{Definition, OnOutage},
+};
+use honeyflow_hive_layer::{EngagedLayer, LimitLayer};
+use serde_json::{Value, json};
+
+use crate::log::Log;
+
+#[derive(clap::Parser)]
+#[command(name = "limited-api", version, about = "Serves GET /orders within a limit that all copies share")]
+struct Arguments {
+    /// Where to listen; port 0 takes any that is free
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where the copies meet: sqlite:PATH on one machine, else a server
+    #[arg(long, default_value = "sqlite:limited-api.db")]
+    store: String,
+    /// What all copies together admit
+    #[arg(long, default_value = "1000/s")]
+    limit: String,
+    /// Counts by the value of this request header; each has the whole limit
+    #[arg(long, value_name = "HEADER")]
+    key: Option<String>,
+    /// While the store does not answer
+    #[arg(long, default_value = "safe", value_parser = ["safe", "closed", "open"])]
+    on_outage: String,
+    /// What this copy is called in lists
+    #[arg(long, default_value = "limited-api")]
+    name: String,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Arguments = clap::Parser::parse();
+    let on_outage = match arguments.on_outage.as_str() {
+        "closed" => OnOutage::Closed,
+        "open" => OnOutage::Open,
+        _ => OnOutage::Safe,
+    };
+    let definition = Definition::parse("api", &arguments.limit)?.on_outage(on_outage);
+    let store = store::open(&arguments.store).await?;
+    let hive = Hive::join(store, Options::named(arguments.name).limit(definition)).await?;
+    let header = arguments.key;
+    let client_of = move |request: &Request<()>| {
+        let value = request.headers().get(header.as_deref()?)?;
+        value.to_str().ok().map(str::to_owned)
+    };
+    let service = Service { hive: hive.clone(), log: Arc::new(Log::default()) };
+    let limited = Router::new()
+        .route("/orders", get(order))
+        .layer(LimitLayer::new(hive.limit("api")?).key(client_of))
+        .layer(EngagedLayer::new(&hive));
+    let app = Router::new()
+        .route("/health", get(async || "ok"))
+        .route("/admitted", get(admitted))
+        .route("/limit", get(limit))
+        .merge(limited)
+        .with_state(service);
+    let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
+    println!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app).with_graceful_shutdown(told_to_stop()).await?;
+    hive.leave().await;
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Service {
+    hive: Hive,
+    log: Arc<Log>,
+}
+
+async fn order(State(service): State<Service>) -> &'static str {
+    service.log.note();
+    "ordered\n"
+}
+
+/// When requests were admitted, for whoever adds up the copies.
+async fn admitted(State(service): State<Service>) -> Json<Value> {
+    Json(json!({ "by_ms": service.log.by_ms() }))
+}
+
+/// What the limit says of itself here.
+async fn limit(State(service): State<Service>) -> Json<Value> {
+    let Ok(limit) = service.hive.limit("api") else { return Json(Value::Null) };
+    let (counted, engaged) = (limit.snapshot(), service.hive.engaged());
+    Json(json!({
+        "mode": counted.mode,
+        "version": counted.version,
+        "per_second": limit.terms().rate.as_per_second(),
+        "burst": limit.terms().burst,
+        "store_operations": counted.store_operations,
+        "engaged": engaged.count,
+    }))
+}
+
+async fn told_to_stop() {
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}

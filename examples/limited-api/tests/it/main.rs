@@ -1,0 +1,51 @@
+//! Three processes, one store, and requests that nearly all fall on one of them.
+
+mod fleet;
+
+use std::sync::{Mutex, PoisonError};
+
+use fleet::Fleet;
+use honeyflow_invariant::rate::rate_holds;
+
+const RATE: u64 = 400;
+const BURST: u64 = 80;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// HV-60, HI-7: by what the servers admitted, in every window, whoever was asked.
+#[test]
+fn hi_7_three_processes_keep_one_limit_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    keeps_its_limit(&format!("sqlite:{}", folder.path().join("limits.db").display()));
+}
+
+#[test]
+fn hi_7_three_processes_keep_one_limit_on_redis() {
+    let Some(redis) = honeyflow_services::throwaway_redis() else { return };
+    keeps_its_limit(redis.url());
+}
+
+#[test]
+fn hi_7_three_processes_keep_one_limit_on_postgresql() {
+    let Some(postgres) = honeyflow_services::throwaway_postgres() else { return };
+    keeps_its_limit(postgres.url());
+}
+
+fn keeps_its_limit(store: &str) {
+    // One fleet at a time has the machine to itself.
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let fleet = Fleet::start(3, store, &format!("{RATE}/s"));
+    fleet.wait_for_the_store();
+    let report = fleet.load(3 * RATE, "90,5,5", 3);
+    let admitted = |at: usize| report["targets"][at]["admitted"].as_u64().unwrap();
+    let given = fleet.admitted();
+    // A clock of whole milliseconds may show what happened in one of them as if it had been at its beginning; and a
+    // thread may be held up between being admitted and saying so.
+    let (tick, threads) = (RATE.div_ceil(1000), 3 * std::thread::available_parallelism().map_or(2, |n| n.get() as u64));
+    let breaches = rate_holds("api", RATE, BURST + tick + threads, &given);
+    assert!(breaches.is_empty(), "{:?}\n{report:#}", &breaches[..breaches.len().min(3)]);
+    let counted: u64 = given.iter().map(|given| given.permits).sum();
+    assert_eq!(counted, report["total"]["admitted"].as_u64().unwrap(), "{report:#}");
+    assert!(admitted(0) > admitted(1) + admitted(2), "demand decides: {report:#}");
+    assert!(report["total"]["refused"].as_u64().unwrap() > 0, "there was more than the limit: {report:#}");
+}
