@@ -76,6 +76,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
         sources: vec![SourcePort { source: source.clone(), store: watched.clone(), hive: hive.clone() }],
         shards: Some(TakeShards::default()),
         traffic: hive.traffic(),
+        limits: honeyflow_engine::shell::limit::Limits::default(),
         clock: Arc::new(BootClock),
         seed: 1,
     });

@@ -46,6 +46,8 @@ pub struct Incarnation {
     pub heard: u64,
     /// Workflows that it was told to pause.
     held: BTreeSet<Name>,
+    /// Granted, and neither used nor given back.
+    pub permits: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +96,7 @@ impl Incarnation {
             left: 0,
             recovered_at: BTreeMap::new(),
             heard: 0,
+            permits: 0,
             held: BTreeSet::new(),
         }
     }

@@ -63,6 +63,8 @@ pub struct Options {
     pub room: u32,
     pub batch_max: u32,
     pub limits: Limits,
+    /// Permits a second for some steps of all nodes together; 0: nothing is limited.
+    pub permits: u64,
 }
 
 /// Per mille of calls.
@@ -173,6 +175,7 @@ knobs! {
     "seconds": seconds, 3;
     "changes": changes_max, 1;
     "keys": keys, 1;
+    "permits": permits, 0;
 }
 
 impl Options {
@@ -256,6 +259,8 @@ impl Options {
             room: u32::try_from(r.between(1, 4)).unwrap_or(1),
             batch_max,
             limits: limits(r),
+            // of a generator of its own: what other seeds draw stays as it was
+            permits: *Random::new(seed ^ 0x5EED_0072).pick(&[0, 0, 200, 600]),
         };
         options.settle(r)
     }

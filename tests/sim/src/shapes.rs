@@ -130,7 +130,23 @@ pub fn draw(options: &Options) -> Shapes {
     drawn.push(("tag_x", "tag", special));
     drawn.push(("msg_w", "msg", message(tries)));
     drawn.push(("note_w", "note", message(tries)));
+    if options.permits > 0 {
+        limit_some(&mut Random::new(options.seed ^ 0x5EED_0073), &mut drawn);
+    }
     assemble(options, &catalogue, drawn)
+}
+
+/// Any step may be under a limit, and several under one.
+fn limit_some(r: &mut Random, drawn: &mut [(&str, &str, Value)]) {
+    for (_, _, value) in drawn {
+        let Some(steps) = value["step"].as_object_mut() else { continue };
+        for step in steps.values_mut().filter_map(Value::as_object_mut) {
+            let works = matches!(step.get("use").and_then(Value::as_str), Some("load" | "work" | "call" | "index"));
+            if works && r.one_in(3) {
+                step.insert("limit".to_owned(), "api".into());
+            }
+        }
+    }
 }
 
 fn assemble(options: &Options, catalogue: &Catalogue, drawn: Vec<(&str, &str, Value)>) -> Shapes {

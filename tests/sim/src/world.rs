@@ -4,6 +4,7 @@
 mod database;
 mod faults;
 mod nodes;
+mod permits;
 mod queue;
 mod watch;
 mod workers;
@@ -117,6 +118,7 @@ pub struct World {
     effects: Vec<Effect>,
     member_effects: Vec<member::Effect>,
     facts: Vec<Fact>,
+    bucket: permits::Bucket,
 }
 
 impl World {
@@ -145,6 +147,7 @@ impl World {
             effects: Vec::new(),
             member_effects: Vec::new(),
             facts: Vec::new(),
+            bucket: permits::Bucket::default(),
             shapes,
             options,
         }

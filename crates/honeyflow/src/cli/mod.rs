@@ -8,6 +8,7 @@ pub mod demo;
 pub mod explain;
 pub mod hive;
 pub mod init;
+pub mod limit;
 pub mod output;
 mod pace;
 pub mod parked;
@@ -91,6 +92,9 @@ enum Command {
     /// The nodes: who is there, who is queen, who works on what
     #[command(subcommand)]
     Hive(hive::Verb),
+    /// What all nodes together keep to
+    #[command(subcommand)]
+    Limit(limit::Verb),
     /// Events set aside with their error
     #[command(subcommand)]
     Parked(parked::Verb),
@@ -241,6 +245,7 @@ pub fn run() -> ExitCode {
         Command::Source(verb) => source::run(&verb, &context),
         Command::Workflow(verb) => workflow::run(&verb, &context),
         Command::Hive(verb) => hive::run(&verb, &context),
+        Command::Limit(verb) => limit::run(&verb, &context),
         Command::Parked(verb) => parked::run(&verb, &context),
         Command::Search(arguments) => search::run(&arguments, &context),
         Command::Explain(arguments) => explain::run(&arguments, &context),

@@ -21,13 +21,16 @@ pub fn check(
             exists(tree, "source", source, format!("entity.{name}.source"), problems);
         }
     }
+    let door = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text);
+    if let Some(limit) = door {
+        exists(tree, "limit", limit, "node.limit".to_owned(), problems);
+    }
     for (name, node) in tables(tree, "workflow") {
         check_workflow(tree, name, node, entities, problems);
     }
     check_entity_names(entities, problems);
     check_same_target(workflows, problems);
     check_same_index(sinks, problems);
-    warn_of_limits(tree, problems);
     warn_of_unused(tree, entities, workflows, problems);
 }
 
@@ -173,17 +176,6 @@ fn check_same_index(sinks: &[SinkConfig], problems: &mut Vec<Problem>) {
     }
 }
 
-fn warn_of_limits(tree: &Node, problems: &mut Vec<Problem>) {
-    for name in names(tree, "limit") {
-        problems.push(warning(
-            format!("limit.{name}"),
-            "not-enforced",
-            "limits are read and checked, but this version does not enforce them yet",
-            "until then, steps run as fast as their targets answer",
-        ));
-    }
-}
-
 fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
     // a name that is written wrongly is reported where it stands, not also as the one that nothing uses
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
@@ -201,6 +193,14 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
         if !workflows.iter().any(|workflow| sinks_of(workflow).any(|(_, into)| into == name)) {
             let help = format!("step.index = {{ use = \"search.index\", needs = [\"load\"], into = \"{name}\" }}");
             problems.push(warning(format!("sink.{name}"), "unused", "no step writes into this sink", &help));
+        }
+    }
+    for name in names(tree, "limit") {
+        let mut steps = workflows.iter().flat_map(|workflow| &workflow.steps);
+        let at_door = tree.get("node").and_then(|node| node.get("limit")).and_then(Node::text) == Some(name);
+        if !at_door && !steps.any(|step| step.limit.as_deref() == Some(name)) {
+            let help = format!("limit = \"{name}\" in a step, or under [node] for the door");
+            problems.push(warning(format!("limit.{name}"), "unused", "nothing keeps to this limit", &help));
         }
     }
     for name in names(tree, "source") {

@@ -116,6 +116,12 @@ pub const NODE: &[Key] = &[
         "false",
         "Shards without a node that is pinned to them wait, and it says so.",
     ),
+    optional(
+        "limit",
+        Shape::Text,
+        "none",
+        "A `[limit.NAME]` that requests to `POST /v1/events` keep to, one permit each; above it they are refused with 429.",
+    ),
     default(
         "drain",
         Shape::Duration,
@@ -283,7 +289,46 @@ pub const SINK: &[Key] = &[
     default("commit-interval", Shape::Duration, "100ms", "How long writes may wait to be committed together."),
 ];
 
-pub const LIMIT: &[Key] = &[required("rate", Shape::Rate, "So many per time, over all nodes: `500/s`, `1000/m`.")];
+pub const LIMIT: &[Key] = &[
+    required(
+        "rate",
+        Shape::Rate,
+        "So many per time, over all nodes: `500/s`, `1000/min`, `100/10s`, `3/h`; `10000/month` is full again with each month.",
+    ),
+    optional(
+        "burst",
+        Shape::Count(1, 1_000_000_000),
+        "a fifth of a second's worth; the whole count from a minute on",
+        "So many may come at once. In any time of t seconds at most `rate` × t + `burst` pass, over all nodes.",
+    ),
+    default(
+        "mode",
+        Shape::Word(&["auto", "exact"]),
+        "auto",
+        "`auto`: nodes draw batches from the store, small limits ask it each time; `exact`: it is asked each time.",
+    ),
+    default(
+        "on-outage",
+        Shape::Word(&["safe", "closed", "open"]),
+        "safe",
+        "While the store does not answer: `safe`: each engaged node keeps to its share; `closed`: nothing passes; `open`: \
+         everything does.",
+    ),
+    optional(
+        "key",
+        Shape::Text,
+        "one for all requests",
+        "At the door: the request header by whose value is counted, `x-client` for one. Each value has the whole rate.",
+    ),
+    default("max-keys", Shape::Count(1, 10_000_000), "100000", "Keys that a node remembers; further ones share one."),
+    default("shadow", Shape::Boolean, "false", "Counts what it would refuse, and refuses nothing."),
+    default(
+        "old-headers",
+        Shape::Boolean,
+        "false",
+        "At the door: `X-RateLimit-Limit`, `-Remaining` and `-Reset` beside `RateLimit` and `RateLimit-Policy`.",
+    ),
+];
 
 pub const SECTIONS: &[Section] = &[
     Section { name: "node", named: false, doc: "This process.", keys: NODE },
@@ -311,7 +356,8 @@ pub const SECTIONS: &[Section] = &[
     Section {
         name: "limit",
         named: true,
-        doc: "Rates that steps refer to by name. Read and checked, but not yet enforced.",
+        doc: "Limits that hold for all nodes together. Steps (`limit = \"NAME\"`) wait for them, the door (`[node] limit`) refuses. \
+              What somebody sets with `honeyflow limit set` lasts until `rate` or `burst` is changed here.",
         keys: LIMIT,
     },
 ];
@@ -367,7 +413,11 @@ pub const STEP: &[(&str, &str, &str)] = &[
     ("timeout", "duration", "Of one attempt; default by kind."),
     ("give-up-after", "duration", "How long to retry a target that is down. Without end by default."),
     ("batch", "number", "Runs in one batch; default by kind."),
-    ("limit", "name", "A `[limit.NAME]` that it is subject to."),
+    (
+        "limit",
+        "name",
+        "A `[limit.NAME]` of which every attempt of every run takes a permit. Whoever has none waits; that is no failure.",
+    ),
     (
         "checkpoint",
         "`always` or `never`",

@@ -7,6 +7,7 @@ mod cross;
 mod fields;
 mod hive;
 pub mod keys;
+pub mod limit;
 pub mod problems;
 mod read;
 pub mod reference;
@@ -29,6 +30,7 @@ use honeyflow_workflow::{Catalogue, Definition, Problem};
 pub use cross::warning;
 pub use fields::{Field, FieldType};
 pub use hive::{HiveConfig, RoleConfig};
+pub use limit::LimitConfig;
 pub use problems::Report;
 pub use read::name_of;
 pub use secret::Url;
@@ -46,6 +48,7 @@ pub struct Config {
     pub entities: Vec<EntityConfig>,
     pub sinks: Vec<SinkConfig>,
     pub workflows: Vec<Definition>,
+    pub limits: Vec<LimitConfig>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +57,8 @@ pub struct NodeConfig {
     /// Always loopback, until there are tokens and TLS.
     pub listen: SocketAddr,
     pub name: Option<String>,
+    /// What requests to the door keep to.
+    pub limit: Option<Name>,
     pub drain: Duration,
     pub role: RoleConfig,
 }
@@ -141,6 +146,10 @@ impl Config {
 
     pub fn sink(&self, name: &str) -> Option<&SinkConfig> {
         self.sinks.iter().find(|sink| &*sink.name == name)
+    }
+
+    pub fn limit(&self, name: &str) -> Option<&LimitConfig> {
+        self.limits.iter().find(|limit| *limit.definition.name == *name)
     }
 
     pub fn entities_of(&self, source: &str) -> impl Iterator<Item = &EntityConfig> {

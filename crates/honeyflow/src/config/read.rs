@@ -9,8 +9,8 @@ use super::{
     Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig, Url,
     cross, fields, hive, keys,
     keys::SECTIONS,
+    limit,
     tree::Node,
-    units::Rate,
     values::{Values, wrong_type},
 };
 use crate::registry::{SHARDS_DEFAULT, SOURCE_SCHEMES};
@@ -26,8 +26,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
         named(tree, "source", &mut problems, |name, node, problems| read_source(name, node, folder, problems));
     let entities = named(tree, "entity", &mut problems, read_entity);
     let sinks = named(tree, "sink", &mut problems, |name, node, problems| read_sink(name, node, folder, problems));
-    // nothing enforces them yet, which is said; but they must be right
-    named(tree, "limit", &mut problems, read_limit);
+    let limits = named(tree, "limit", &mut problems, limit::read);
     let workflows =
         named(tree, "workflow", &mut problems, |name, node, problems| read_workflow(name, node, kinds, problems));
     if let Some(node) = &node {
@@ -44,6 +43,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
         entities,
         sinks,
         workflows,
+        limits,
     });
     (config, problems)
 }
@@ -150,6 +150,7 @@ fn read_node(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<
         data: folder.join(values.text("data")?),
         listen: values.address("listen")?,
         name: values.text("name"),
+        limit: values.text("limit").map(Into::into),
         drain: values.duration("drain")?,
         role: hive::read_role(&values, problems)?,
     })
@@ -315,10 +316,6 @@ fn is_index_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-}
-
-fn read_limit(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Rate> {
-    Values::read(Some(node), keys::LIMIT, &format!("limit.{name}"), problems).rate("rate")
 }
 
 fn read_workflow(name: &str, node: &Node, kinds: &Catalogue, problems: &mut Vec<Problem>) -> Option<Definition> {

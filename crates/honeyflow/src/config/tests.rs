@@ -186,15 +186,10 @@ fn a_bad_unit_shows_good_ones() {
          │         ^^^^^^^
          = help: a whole number and a unit: `200ms`, `5s`, `10m`, `2h`, `1d`
 
-    honeyflow.toml:3:1: warning[not-enforced]: limits are read and checked, but this version does not enforce them yet
-       3 │ [limit.api]
-         │ ^^^^^^^^^^^
-         = help: until then, steps run as fast as their targets answer
-
-    honeyflow.toml:4:8: error[bad-unit]: `500 per s` is not a rate
+    honeyflow.toml:4:8: error[bad-limit]: limit "500 per s": there is no slash
        4 │ rate = "500 per s"
          │        ^^^^^^^^^^^
-         = help: a whole number per unit of time: `500/s`, `1000/m`, `20/h`
+         = help: write a count, a slash and a unit, as in "500/s", "1000/min burst 50", "3/h" or "10000/month"
     "#);
     insta::assert_snapshot!(broken("sqlite:shop.db\"", "sqlite:shop.db\"\npayload-max = \"1MB\""), @r#"
     honeyflow.toml:3:15: error[bad-unit]: `1MB` is not a size
@@ -382,13 +377,55 @@ step.index = { use = "search.index", needs = ["load"], into = "books" }
 }
 
 #[test]
-fn a_limit_is_read_and_said_not_to_hold_yet() {
+fn a_limit_that_nothing_keeps_to_is_said() {
     insta::assert_snapshot!(said(&format!("{GOOD}[limit.api]\nrate = \"500/s\"\n")), @r#"
-    honeyflow.toml:24:1: warning[not-enforced]: limits are read and checked, but this version does not enforce them yet
+    honeyflow.toml:24:1: warning[unused]: nothing keeps to this limit
       24 │ [limit.api]
          │ ^^^^^^^^^^^
-         = help: until then, steps run as fast as their targets answer
+         = help: limit = "api" in a step, or under [node] for the door
     "#);
+    let at_door = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nrate = \"500/s\"\n");
+    assert_eq!(said(&at_door), "");
+}
+
+/// HV-65
+#[test]
+fn hv_65_a_limit_too_small_for_batches_is_said_to_be_exact() {
+    let small = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nrate = \"3/h\"\n");
+    insta::assert_snapshot!(said(&small), @r#"
+    honeyflow.toml:27:8: warning[exact-limit]: limit api asks the store for every decision: a burst of 3 at this rate is too small for batches
+      27 │ rate = "3/h"
+         │        ^^^^^
+         = help: mode = "exact" says that this is meant; a larger burst lets nodes draw batches
+    "#);
+    assert_eq!(said(&format!("{small}mode = \"exact\"\n")), "");
+}
+
+#[test]
+fn limits_say_what_is_wrong_with_them_and_where() {
+    let says = |lines: &str, wanted: &[&str]| {
+        let said = said(&format!("[node]\nlimit = \"api\"\n{lines}"));
+        wanted.iter().for_each(|wanted| assert!(said.contains(wanted), "{wanted} is not in\n{said}"));
+    };
+    says(
+        "[limit.api]\nrate = \"5/m\"\nburst = 0\nkey = \"x client\"\non-outage = \"shut\"\n",
+        &[
+            "honeyflow.toml:4:8: error[bad-limit]: limit \"5/m\": \"m\" may be a minute or a month",
+            "honeyflow.toml:5:9: error[out-of-range]: `burst` is from 1",
+            "honeyflow.toml:6:7: error[bad-value]: `x client` cannot be the name of a request header",
+            "honeyflow.toml:7:13: error[bad-value]: `on-outage` cannot be `shut`",
+        ],
+    );
+    says(
+        "[limit.api]\nrate = \"5/s burst 5\"\nburst = 3\n",
+        &["5:9: error[bad-limit]: the burst stands in `rate` already"],
+    );
+    says("[limit.api]\nrate = \"5/month\"\nburst = 3\n", &["5:9: error[bad-limit]: a calendar quota has no burst"]);
+    says("[limit.api]\nrate = \"9/s burst 9\"\nshadow = \"yes\"\n", &["5:10: error[wrong-type]"]);
+    says(
+        "[limit.apo]\nrate = \"9/s burst 9\"\n",
+        &["2:9: error[unknown-limit]: there is no [limit.api]", "did you mean `apo`?"],
+    );
 }
 
 #[test]

@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
+use honeyflow_hive::limit::rate::Quota;
+use honeyflow_runtime::Failure;
 use honeyflow_workflow::{Problem, problem::nearest};
 
 use super::{
     keys::{Key, Presence, Shape},
     secret,
     tree::{self, Node, Tree},
-    units::{self, Rate},
+    units,
 };
 
 /// What was read; a key that could not be read is absent, and its problem is reported.
@@ -29,7 +31,7 @@ enum Value {
     Texts(Vec<String>),
     Count(u64),
     Duration(Duration),
-    Rate(Rate),
+    Rate(Quota),
     Address(SocketAddr),
     Boolean(bool),
     /// Read further by whoever asks: [`Values::node`].
@@ -117,7 +119,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub fn rate(&self, key: &str) -> Option<Rate> {
+    pub fn rate(&self, key: &str) -> Option<Quota> {
         match self.read.get(key) {
             Some(Value::Rate(rate)) => Some(*rate),
             _ => None,
@@ -173,7 +175,7 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
         }
         Shape::Rate => {
             let text = text("a rate such as \"500/s\"")?;
-            units::rate(text).map(Value::Rate).ok_or_else(|| bad_unit(path, text, "rate", units::RATE_HELP))
+            text.parse().map(Value::Rate).map_err(|failure| bad_rate(path, &failure))
         }
         Shape::Count(from, to) => match node.value {
             Tree::Integer(number) => u64::try_from(number)
@@ -289,6 +291,14 @@ pub fn wrong_type(path: &str, expected: &str, found: &Node) -> Problem {
 
 fn bad_unit(path: &str, text: &str, what: &str, help: &str) -> Problem {
     Problem::error(path, "bad-unit", format!("`{text}` is not a {what}")).help(help)
+}
+
+/// What is wrong, then what to write.
+fn bad_rate(path: &str, failure: &Failure) -> Problem {
+    match failure.message.split_once("; ") {
+        Some((wrong, help)) => Problem::error(path, "bad-limit", wrong).help(help),
+        None => Problem::error(path, "bad-limit", &*failure.message),
+    }
 }
 
 fn first_sentence(doc: &str) -> String {

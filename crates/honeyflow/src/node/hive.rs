@@ -122,7 +122,7 @@ fn place_of(config: &Config, source: &SourceConfig) -> Result<HivePlace, Failure
 }
 
 /// Where the queen counts, and under which name.
-fn own_place(config: &Config) -> Result<(HivePlace, String), Failure> {
+pub fn own_place(config: &Config) -> Result<(HivePlace, String), Failure> {
     let place = match (&config.hive.url, config.sources.first()) {
         (Some(url), _) => HivePlace::of(url, "hive.url", folder(config))?,
         (None, Some(source)) => place_of(config, source)?,

@@ -7,6 +7,7 @@ pub mod data;
 pub mod generation;
 pub mod hive;
 pub mod hold;
+pub mod limit;
 pub mod plan;
 pub mod rebuild;
 pub mod reindex;
@@ -64,6 +65,7 @@ pub struct Node {
     /// Where the queen counts, and limits are.
     pub hive: Hive,
     hives: Arc<Hives>,
+    limits: limit::Declared,
     builder: Arc<Builder>,
     data: data::DataFolder,
 }
@@ -105,6 +107,7 @@ impl Node {
         // Last: from here on others count on this node.
         let identity = hive::Identity { name: &name, incarnation, address: options.address.map(|at| at.to_string()) };
         let hives = Arc::new(Hives::join(config, &identity).await?);
+        let limits = limit::Declared::new(config, hives.own())?;
         let mut ports = Vec::new();
         for (source, shards) in sources.iter().zip(&shards) {
             let store: Arc<dyn Store> = source.database.store.clone();
@@ -122,13 +125,14 @@ impl Node {
             steps,
             shards: config.node.role.source.then_some(TakeShards { pinned_only: config.node.role.static_only }),
             traffic: hives.own().traffic(),
+            limits: limits.for_steps(),
             clock: Arc::new(BootClock),
             seed: incarnation.0.as_u64_pair().0,
         });
         let sources = Arc::new(sources);
         let builder = Arc::new(Builder { sources: sources.clone(), indexes, engine: engine.clone() });
         let hive = hives.own().clone();
-        Ok((Node { name, incarnation, sources, sinks, graphs, engine, hive, hives, builder, data }, service))
+        Ok((Node { name, incarnation, sources, sinks, graphs, engine, hive, hives, limits, builder, data }, service))
     }
 
     /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes

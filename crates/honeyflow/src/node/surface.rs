@@ -70,6 +70,11 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
                 hive: joined.hive.clone(),
             })
             .collect(),
+        door: node.limits.for_door(config),
+        counted: {
+            let hive = node.hive.clone();
+            Arc::new(move || hive.limits().map(|limits| limits.snapshots()).unwrap_or_default())
+        },
         limits: Limits {
             payload_bytes_max: usize::try_from(payload_bytes_max).unwrap_or(1 << 20),
             ..Limits::default()

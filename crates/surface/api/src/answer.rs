@@ -6,7 +6,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use axum::{
     body::Body,
-    http::{HeaderName, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header},
 };
 use honeyflow_runtime::Failure;
 use maud::{DOCTYPE, html};
@@ -56,8 +56,10 @@ pub(crate) struct Refusal {
     pub code: &'static str,
     pub message: String,
     pub hint: String,
-    pub id: Option<Uuid>,
+    pub id: Option<Box<Uuid>>,
     pub retry_after: Option<Duration>,
+    /// What a limit says of itself.
+    pub fields: Option<Box<HeaderMap>>,
     pub allow: Option<&'static str>,
     /// The body has not been read: the connection cannot be used again.
     pub close: bool,
@@ -72,6 +74,7 @@ impl Refusal {
             hint: String::new(),
             id: None,
             retry_after: None,
+            fields: None,
             allow: None,
             close: false,
         }
@@ -86,7 +89,7 @@ impl Refusal {
         let id = Uuid::now_v7();
         let message = message.into();
         tracing::warn!(%id, code, failure_code = %failure.code, failure = %visible(&failure.message), "{message}");
-        Refusal { id: Some(id), ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, message) }
+        Refusal { id: Some(Box::new(id)), ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, message) }
             .hint("try again; the log has the reason under this id")
             .retry_after(failure.after.unwrap_or(Duration::from_secs(1)))
     }
@@ -94,7 +97,7 @@ impl Refusal {
     fn inside(message: &'static str, error: &dyn std::error::Error) -> Refusal {
         let id = Uuid::now_v7();
         tracing::error!(%id, %error, "{message}");
-        Refusal { id: Some(id), ..Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
+        Refusal { id: Some(Box::new(id)), ..Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
@@ -146,6 +149,9 @@ impl Refusal {
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1)));
+        }
+        for (name, value) in self.fields.iter().flat_map(|fields| fields.iter()) {
+            headers.insert(name, value.clone());
         }
         if let Some(allow) = self.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));

@@ -22,7 +22,8 @@ mod serve;
 mod status;
 mod wire;
 
+pub use axum::http::HeaderName;
 pub use hive::HiveView;
-pub use node::{Limits, Node, Runs, SinkView};
+pub use node::{Counted, DoorLimit, Limits, Node, Runs, SinkView};
 pub use route::ROUTES;
 pub use serve::serve;

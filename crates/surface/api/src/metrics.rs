@@ -20,7 +20,7 @@ use prometheus_client::{
 
 use crate::{
     answer::{self, Refusal},
-    node::Node,
+    node::{Counted, Node},
     sample::{Seen, obstacles},
     serve::App,
 };
@@ -46,10 +46,10 @@ impl fmt::Debug for Scrape {
     }
 }
 
-type Counted = (&'static str, &'static str, fn(&Status) -> u64);
+type CountedBy = (&'static str, &'static str, fn(&Status) -> u64);
 type Gauged = (&'static str, &'static str, fn(&Status) -> usize);
 
-const COUNTERS: [Counted; 24] = [
+const COUNTERS: [CountedBy; 24] = [
     ("events", "Events taken from the sources", |s| s.events),
     ("events_merged", "Events that joined a waiting run of their key", |s| s.merged),
     ("events_unmatched", "Events that no workflow wanted", |s| s.unmatched),
@@ -95,6 +95,7 @@ impl Collector for Scrape {
         for (name, help, read) in GAUGES {
             gauge(encoder, name, help, read(&self.seen.status) as u64)?;
         }
+        limits(encoder, &(self.node.counted)())?;
         gauge(encoder, "up_seconds", "Time since the node started", self.seen.uptime.as_secs())?;
         gauge(encoder, "gates_closed", "Reasons why work is not given out", self.seen.status.closed.len() as u64)?;
         let obstacles = obstacles(&self.node, &self.seen.status, &self.seen.lags, &self.seen.hives);
@@ -197,6 +198,36 @@ impl Scrape {
         of("step_retried", "Tries of a step that failed because of its target", |counts| counts.retried)?;
         of("step_failed", "Tries of a step that failed because of the item or the set-up", |counts| counts.failed)
     }
+}
+
+/// One set of numbers per limit, however many keys it has.
+fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[Counted]) -> fmt::Result {
+    let of = |read: fn(&Counted) -> u64| all.iter().map(move |one| ([("limit", &*one.limit)], read(one)));
+    let (counter, level) = (MetricType::Counter, MetricType::Gauge);
+    family(encoder, "limit_admitted", "Permits given out here", counter, of(|one| one.admitted))?;
+    let denied = all.iter().flat_map(|one| {
+        one.denied.iter().map(move |(reason, count)| ([("limit", &*one.limit), ("reason", *reason)], *count))
+    });
+    family(encoder, "limit_denied", "Requests refused here, by reason", counter, denied)?;
+    let mode = all.iter().map(|one| ([("limit", &*one.limit), ("mode", one.mode)], 1));
+    family(
+        encoder,
+        "limit_mode",
+        "What decides now: pool, exact, calendar, slots, or safe, closed, open",
+        level,
+        mode,
+    )?;
+    family(encoder, "limit_pool", "Permits in the store when it last said", level, of(|one| one.pool))?;
+    family(encoder, "limit_keys", "Keys that are known here", level, of(|one| one.keys as u64))?;
+    family(encoder, "limit_keys_overflowed", "Times that a key found no room", counter, of(|one| one.overflowed))?;
+    family(encoder, "limit_store_ops", "Questions to the store", counter, of(|one| one.store_operations))?;
+    family(encoder, "limit_waits", "Requests that waited for a permit", counter, of(|one| one.waits))?;
+    let mut waited = encoder.encode_descriptor("limit_wait_seconds", "Time they waited, in all", None, counter)?;
+    for one in all {
+        let labels = [("limit", &*one.limit)];
+        ConstCounter::new(one.waited.as_secs_f64()).encode(waited.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {

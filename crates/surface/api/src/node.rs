@@ -5,9 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use axum::http::HeaderName;
 use futures_util::future::BoxFuture;
 use honeyflow_engine::core::{people::RunView, status::Status};
 use honeyflow_event::Name;
+use honeyflow_hive::limit::Limit;
+pub use honeyflow_hive::limit::counters::Snapshot as Counted;
 use honeyflow_sink::Sink;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
@@ -30,6 +33,10 @@ pub struct Node {
     pub runs: Runs,
     /// Source and entity: what the door takes.
     pub entities: Vec<(Name, Name)>,
+    /// What requests to the door keep to, with those of all other nodes.
+    pub door: Option<DoorLimit>,
+    /// What the node's limits have counted, one by one.
+    pub counted: Arc<dyn Fn() -> Vec<Counted> + Send + Sync>,
     /// The one where the queen counts comes first.
     pub hives: Vec<HiveView>,
     pub limits: Limits,
@@ -42,6 +49,18 @@ impl Node {
             own.hive.engage();
         }
     }
+}
+
+/// One permit per request.
+#[derive(Clone)]
+pub struct DoorLimit {
+    pub limit: Limit,
+    /// Whose value is counted by; requests without it share one.
+    pub key: Option<HeaderName>,
+    /// Counts, and refuses nobody.
+    pub shadow: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, too.
+    pub old_fields: bool,
 }
 
 /// A sink that can be searched, and what its documents are.

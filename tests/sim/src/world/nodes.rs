@@ -205,8 +205,11 @@ impl World {
                     let what = format!("{workflow} is paused, and a batch of it was given out");
                     self.history.breaches.push(Breach::new("WF-52", what));
                 }
+                self.use_permits(who, &work);
                 return self.give(who, worker, batch, work);
             }
+            Effect::Take { limit, take, permits } => return self.take(who, limit, take, permits),
+            Effect::GiveBack { permits, .. } => return self.given_back(who, permits),
             Effect::Mint { source, lease, floor } => {
                 return self.tell(who, self.store_of(source), member::Input::Mint { lease, floor });
             }

@@ -93,6 +93,11 @@ impl Dispatch {
         if self.batches.contains_key(&batch) { batch } else { other.unwrap_or(batch) }
     }
 
+    /// Whether a suspect may be tried alone: one at a time.
+    pub fn may_try(&self) -> bool {
+        self.trial.is_none()
+    }
+
     /// The batch ends; its worker has room again.
     pub fn close(&mut self, batch: BatchId) -> Option<Held> {
         let held = self.batches.remove(&batch)?;
@@ -167,10 +172,11 @@ impl Core {
 
     /// One batch of a kind to a worker; false if there is nothing to give.
     fn give_one(&mut self, worker: WorkerId, kind: KindId, effects: &mut Vec<Effect>) -> bool {
-        let (gates, budgets, plan, now) = (&self.gates, &self.budgets, &self.plan, self.now);
-        let may_try = self.dispatch.trial.is_none();
+        let (gates, budgets, limited) = (&self.gates, &self.budgets, &self.limited);
+        let (plan, now, may_try) = (&self.plan, self.now, self.dispatch.may_try());
         let passes = |queue: &Queue| gates.passes(queue, now) && budgets.admits(plan, queue);
-        let Some((at, level)) = self.ready.pick(kind, now, may_try, passes) else {
+        let allowed = |queue: &Queue| if passes(queue) { limited.allowed(queue) } else { 0 };
+        let Some((at, level)) = self.ready.pick(kind, now, may_try, allowed) else {
             return false;
         };
         let mut entries = std::mem::take(&mut self.dispatch.scratch);
@@ -178,11 +184,12 @@ impl Core {
         let queue = &mut self.ready.queues[at];
         let (workflow, step) = (queue.workflow, queue.step);
         let mut trial = false;
-        if let Some(group) = queue.take_suspects(may_try) {
+        let permitted = self.limited.allowed(queue);
+        if let Some(group) = queue.take_suspects(may_try, permitted) {
             trial = group.len() == 1;
             entries.extend(group);
         } else {
-            let max = (queue.batch_now as usize).min(self.gates.allowed(queue));
+            let max = (queue.batch_now as usize).min(self.gates.allowed(queue)).min(permitted);
             queue.take(level, max, &mut entries);
         }
         self.ready.served(at, level, entries.len());
@@ -252,6 +259,7 @@ impl Core {
         if let Some(worker) = self.dispatch.workers.get_mut(&worker) {
             worker.room[kind as usize] -= 1;
         }
+        self.limited.used(&self.ready.queues[queue], held.len());
         if let Some(look_at) = self.gates.given(&self.ready.queues[queue], held.len(), self.now) {
             self.timers.set(look_at, Timer::Gate);
         }

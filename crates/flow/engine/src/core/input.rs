@@ -1,6 +1,6 @@
 //! What the core hears and what it wants done. Effects that are store requests are sent as they are.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Epoch, Event, Key, Name, Target};
 use honeyflow_hive::Term;
@@ -18,6 +18,7 @@ pub type BatchId = u64;
 pub type WriteId = u64;
 pub type JudgeId = u64;
 pub type LookId = u64;
+pub type TakeId = u64;
 
 #[derive(Debug)]
 pub enum Input {
@@ -85,6 +86,13 @@ pub enum Input {
         write: WriteId,
         result: Result<Reply, Failure>,
     },
+    /// So many of the permits that were asked for are there; nothing more for as long as `wait` says.
+    Permitted {
+        limit: Name,
+        take: TakeId,
+        permits: u64,
+        wait: Option<Duration>,
+    },
     Pause {
         workflow: Name,
         paused: bool,
@@ -145,6 +153,18 @@ pub enum Effect {
         source: SourceId,
         look: LookId,
         wanted: Vec<Wanted>,
+    },
+    /// Up to so many permits; answered once at least one is there, or none is for a while. One at a time and limit.
+    Take {
+        limit: Name,
+        take: TakeId,
+        permits: u64,
+    },
+    /// Of those that were granted, these found nobody.
+    GiveBack {
+        limit: Name,
+        take: TakeId,
+        permits: u64,
     },
     Mint {
         source: SourceId,

@@ -29,6 +29,7 @@ pub mod input;
 pub mod intake;
 pub mod judge;
 pub mod key;
+pub mod limit;
 pub mod outcome;
 pub mod people;
 pub mod pin;
@@ -58,6 +59,7 @@ use self::{
     gate::Gates,
     judge::Judging,
     key::Keys,
+    limit::Limited,
     pin::Stranded,
     plan::{Plan, SourceId},
     poll::PollState,
@@ -135,6 +137,7 @@ pub struct Core {
     pub(crate) dispatch: Dispatch,
     pub(crate) gates: Gates,
     pub(crate) budgets: Budgets,
+    pub(crate) limited: Limited,
     pub(crate) judging: Judging,
     pub(crate) waits: Waits,
     pub(crate) deadlines: Deadlines,
@@ -164,6 +167,7 @@ impl Core {
             dispatch: Dispatch::default(),
             gates: Gates::new(&plan),
             budgets: Budgets::new(&plan),
+            limited: Limited::new(&plan),
             judging: Judging::new(&plan),
             waits: Waits::new(&plan),
             deadlines: Deadlines::default(),
@@ -203,6 +207,7 @@ impl Core {
             Input::Written { write, result } => self.written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
             Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key, effects),
+            Input::Permitted { limit, take, permits, wait } => self.permitted(&limit, take, permits, wait),
             Input::Drain => self.draining = true,
         }
         self.settle_down(effects);
@@ -231,6 +236,7 @@ impl Core {
         self.look(effects);
         self.ask(effects);
         self.dispatch_all(effects);
+        self.see_to_permits(effects);
         // Where room is short, the first to ask would always be the one to get it.
         let (count, first) = (self.sources.len(), self.counters.polls);
         for turn in 0..count {

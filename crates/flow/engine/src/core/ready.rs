@@ -9,7 +9,10 @@ use honeyflow_event::{PRIORITY_LEVELS, Priority};
 use honeyflow_runtime::Moment;
 use honeyflow_workflow::{Role, StepId};
 
-use super::plan::{EXPRESSION, KindId, Plan, TargetId};
+use super::{
+    limit::LimitId,
+    plan::{EXPRESSION, KindId, Plan, TargetId},
+};
 use crate::slots::Slot;
 
 const AGES_AFTER: Duration = Duration::from_secs(30);
@@ -30,6 +33,8 @@ pub(crate) struct Queue {
     pub step: StepId,
     pub kind: KindId,
     pub target: TargetId,
+    /// Each item that goes out takes a permit of it.
+    pub limit: Option<LimitId>,
     /// It is where runs begin: the step has no needs.
     pub begins: bool,
     levels: [VecDeque<Ready>; PRIORITY_LEVELS],
@@ -73,15 +78,23 @@ impl Queue {
         }
     }
 
-    /// A suspect that is alone is on trial: not while another is.
-    fn next_suspects(&self, may_try: bool) -> Option<usize> {
-        self.suspects.iter().position(|group| may_try || group.len() > 1)
+    /// A suspect that is alone is on trial: not while another is. A limit may leave a group only some of its places.
+    fn next_suspects(&self, may_try: bool, max: usize) -> Option<usize> {
+        self.suspects.iter().position(|group| may_try || group.len().min(max) > 1)
     }
 
-    pub fn take_suspects(&mut self, may_try: bool) -> Option<Vec<Ready>> {
-        let group = self.suspects.remove(self.next_suspects(may_try)?)?;
-        self.len -= group.len();
-        Some(group)
+    pub fn take_suspects(&mut self, may_try: bool, max: usize) -> Option<Vec<Ready>> {
+        let at = self.next_suspects(may_try, max)?;
+        let group = self.suspects.get_mut(at)?;
+        let taken = if group.len() > max { group.drain(..max).collect() } else { self.suspects.remove(at)? };
+        self.len -= taken.len();
+        Some(taken)
+    }
+
+    /// What could be given out, gates and limits apart.
+    pub fn ready(&self, may_try: bool) -> usize {
+        let held_back = self.suspects.iter().filter(|group| !may_try && group.len() == 1).count();
+        self.len - held_back
     }
 
     pub fn push_suspects(&mut self, group: Vec<Ready>) {
@@ -108,10 +121,12 @@ impl ReadyQueues {
             served: 0,
             credit: [0; PRIORITY_LEVELS],
         };
+        let limits = super::limit::names(plan);
         for (workflow, planned) in plan.workflows.iter().enumerate() {
             all.first.push(all.queues.len());
             for (step, definition) in planned.graph.steps.iter().enumerate() {
                 let kinds = [EXPRESSION, planned.kinds[step]];
+                let limit = definition.limit.as_ref().and_then(|name| limits.binary_search(name).ok()).map(super::id);
                 for kind in kinds {
                     let batch_max = definition.batch_max.max(1);
                     all.by_kind[kind as usize].push(all.queues.len());
@@ -120,6 +135,7 @@ impl ReadyQueues {
                         step: super::id(step),
                         kind,
                         target: planned.targets[step],
+                        limit: limit.filter(|_| kind != EXPRESSION),
                         begins: planned.graph.needs(super::id(step)).is_empty(),
                         levels: std::array::from_fn(|_| VecDeque::new()),
                         suspects: VecDeque::new(),
@@ -146,22 +162,23 @@ impl ReadyQueues {
         if front { level.push_front(ready) } else { level.push_back(ready) }
     }
 
-    /// The queue and level to serve next for a kind, among those that `open` lets pass.
+    /// The queue and level to serve next for a kind, among those of which `allowed` lets any pass.
     pub fn pick(
         &self,
         kind: KindId,
         now: Moment,
         may_try: bool,
-        open: impl Fn(&Queue) -> bool,
+        allowed: impl Fn(&Queue) -> usize,
     ) -> Option<(usize, usize)> {
         let mut best: Option<((usize, usize, u64), usize, usize)> = None;
         let mut starving: Option<(usize, usize)> = None;
         for at in &self.by_kind[kind as usize] {
             let queue = &self.queues[*at];
-            if queue.len == 0 || !open(queue) {
+            let allowed = if queue.len == 0 { 0 } else { allowed(queue) };
+            if allowed == 0 {
                 continue;
             }
-            if queue.next_suspects(may_try).is_some() {
+            if queue.next_suspects(may_try, allowed).is_some() {
                 return Some((*at, 0));
             }
             for level in 0..PRIORITY_LEVELS {

@@ -253,7 +253,8 @@ impl Core {
                 "{delayed} items wait to be tried again; nothing begins that leads there until they are fewer"
             ),
         });
-        self.gates.closed(&self.plan, self.now).into_iter().chain(crowded).chain(self.without_worker()).collect()
+        let gates = self.gates.closed(&self.plan, self.now).into_iter().chain(self.limited.closed(self.now));
+        gates.chain(crowded).chain(self.without_worker()).collect()
     }
 
     fn source_status(&self) -> Vec<SourceStatus> {

@@ -115,6 +115,9 @@ impl Core {
         if !self.gives_out(run.source) {
             return "shard-moving";
         }
+        if self.limited.holds(queue, self.now) {
+            return "limit";
+        }
         // Room that is taken up by batches counts: whoever offered it still does.
         let offered = |worker: &super::dispatch::Worker| worker.offers(queue.kind);
         if self.dispatch.workers.values().any(offered) { "behind" } else { "no-worker" }
@@ -128,7 +131,8 @@ impl Core {
             let free = |queued: &&Queued| {
                 let queue = &self.ready.queues[queued.queue];
                 let passes = self.gates.passes(queue, self.now) && self.budgets.admits(&self.plan, queue);
-                self.gives_out(run.source) && !queued.tried && passes
+                let held = self.limited.holds(queue, self.now);
+                self.gives_out(run.source) && !queued.tried && passes && !held
             };
             let could_go = queued.and_then(|queued| queued.iter().find(free));
             Whereabouts {

@@ -1,6 +1,7 @@
 //! Carries out what the core decides. One task owns the core; everything else answers to it by message.
 
 pub mod evaluate;
+pub mod limit;
 mod shards;
 mod worker;
 
@@ -18,7 +19,10 @@ use honeyflow_step::Step;
 use honeyflow_store::{Reply, Request, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::shards::{Happened, Held};
+use self::{
+    limit::{Limits, Taken},
+    shards::{Happened, Held},
+};
 use crate::core::{
     Core, Effect, Input,
     people::RunView,
@@ -57,6 +61,8 @@ pub struct Config {
     pub steps: Vec<Vec<Arc<dyn Step>>>,
     /// By kind: batches at once.
     pub concurrency: Vec<u32>,
+    /// What steps are limited by. A name that is not there limits nothing.
+    pub limits: Limits,
     /// Expressions over events are evaluated on its threads.
     pub pool: Arc<Pool>,
     /// None: this node works on nothing.
@@ -159,6 +165,7 @@ impl Service {
         let (mut shards, mut changed) = self.take_shards().await?;
         let mut core = Core::new(self.config.plan.clone(), self.config.seed);
         let mut effects = Vec::new();
+        let taken = Taken::default();
         let room = self.config.concurrency.iter().enumerate().map(|(kind, room)| (crate::core::id(kind), *room));
         core.advance(Input::Hello { worker: 0, room: room.collect() }, self.config.clock.now(), &mut effects);
         let mut asked = self.asked.lock().await;
@@ -169,7 +176,13 @@ impl Service {
                 if let Effect::Drained = effect {
                     drained_at = Some(tokio::time::Instant::now());
                 }
-                self.carry_out(effect, &mut shards, &inputs);
+                match effect {
+                    Effect::Take { limit, take, permits } => {
+                        self.config.limits.take(limit, take, permits, &inputs, &taken);
+                    }
+                    Effect::GiveBack { limit, take, permits } => taken.give_back(&limit, take, permits),
+                    effect => self.carry_out(effect, &mut shards, &inputs),
+                }
             }
             // Nothing is under way any more; others are given what they can have.
             if drained_at.is_some_and(|at| at.elapsed() >= HAND_OVER_WITHIN || !shards.can_be_given()) {
@@ -311,7 +324,7 @@ impl Service {
                 shards.left(planned.map_or(0, |source| source.port), lease);
             }
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
-            Effect::Drained => {}
+            Effect::Take { .. } | Effect::GiveBack { .. } | Effect::Drained => {}
         }
     }
 }

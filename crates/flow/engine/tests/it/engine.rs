@@ -150,6 +150,7 @@ impl Engine {
             steps,
             shards: Some(TakeShards::default()),
             traffic: Traffic::default(),
+            limits: honeyflow_engine::shell::limit::Limits::default(),
             clock: Arc::new(clock),
             seed: 7,
         });

@@ -13,6 +13,7 @@ mod engine;
 mod expressions;
 mod handover;
 mod journal;
+mod limit;
 mod order;
 mod runs;
 mod shards;

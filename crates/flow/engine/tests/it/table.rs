@@ -12,7 +12,7 @@ use honeyflow_engine::{
     },
     shell::evaluate,
 };
-use honeyflow_event::{Event, EventId, Kind};
+use honeyflow_event::{Event, EventId, Kind, Name};
 use honeyflow_hive::{HiveStore, NodeId, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::{Failure, Moment};
@@ -55,6 +55,10 @@ pub struct Table {
     pub cancelled: Vec<BatchId>,
     /// Items of batches that nobody wants any more, and whether those are all.
     pub withdrawn: Vec<(BatchId, Vec<usize>, bool)>,
+    /// Permits that are asked for: of which limit, under which number, how many.
+    pub takes: VecDeque<(Name, u64, u64)>,
+    /// Permits that went back.
+    pub given_back: u64,
 }
 
 /// `load → index`, one workflow.
@@ -163,6 +167,8 @@ impl Table {
             alarms: Vec::new(),
             cancelled: Vec::new(),
             withdrawn: Vec::new(),
+            takes: VecDeque::new(),
+            given_back: 0,
         };
         table.begin(Recovered::default());
         table
@@ -241,6 +247,8 @@ impl Table {
                 }
                 Effect::Write { write, request, .. } => self.written.push_back((write, request)),
                 Effect::Mint { .. } => self.minted += 1,
+                Effect::Take { limit, take, permits } => self.takes.push_back((limit, take, permits)),
+                Effect::GiveBack { permits, .. } => self.given_back += permits,
                 Effect::Alarm { code, .. } => self.alarms.push(code),
                 Effect::Cancel { batch, .. } => self.cancelled.push(batch),
                 Effect::Withdraw { batch, items, whole, .. } => self.withdrawn.push((batch, items, whole)),
@@ -365,6 +373,14 @@ impl Table {
     /// Answers a batch with one outcome for all.
     pub fn answer(&mut self, batch: BatchId, items: usize, outcome: &Outcome) {
         self.tell(Input::Outcomes { batch, outcomes: vec![outcome.clone(); items] });
+    }
+
+    /// The next question for permits, answered with so many; and how many were asked for.
+    pub fn permit(&mut self, permits: u64, wait_ms: Option<u64>) -> u64 {
+        let (limit, take, asked) = self.takes.pop_front().expect("permits are asked for");
+        let wait = wait_ms.map(Duration::from_millis);
+        self.tell(Input::Permitted { limit, take, permits, wait });
+        asked
     }
 
     /// The next batch, which must be of this step, done.

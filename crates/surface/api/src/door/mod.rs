@@ -1,9 +1,10 @@
 //! The door: `POST /v1/events`. One event or an array, all or none; answered only after the commit.
 //!
-//! Order of the checks: size, shape, every item, backlog, store. Nothing is stored before all of it holds.
+//! Order of the checks: limit, size, shape, every item, backlog, store. Nothing is stored before all of it holds.
 
 mod body;
 mod item;
+mod limit;
 mod shape;
 
 use std::sync::Arc;
@@ -40,6 +41,21 @@ impl Door {
     }
 
     pub async fn answer(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
+        let Some(limit) = &app.node.door else { return self.take_in(app, parts, body).await };
+        let key = limit::pass(limit, &parts.headers).await?;
+        match self.take_in(app, parts, body).await {
+            Ok(mut response) => {
+                limit::tell(limit, &key, response.headers_mut());
+                Ok(response)
+            }
+            Err(mut refusal) => {
+                limit::tell(limit, &key, refusal.fields.get_or_insert_default());
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn take_in(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
         let node = &app.node;
         let key = idempotency_key(&parts.headers)?;
         let read = body::read(&parts.headers, body, &node.limits, &self.room).await?;

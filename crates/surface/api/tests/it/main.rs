@@ -1,6 +1,7 @@
 //! The surface over real sockets on loopback.
 
 mod door;
+mod door_limit;
 mod gate;
 mod harness;
 mod headers;

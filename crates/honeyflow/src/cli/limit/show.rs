@@ -1,0 +1,88 @@
+//! `honeyflow limit show NAME`: what is in force, and the keys that were given most.
+
+use honeyflow_hive::{
+    contract::limit::{BucketRow, MICRO},
+    limit::keys::{OVERFLOW, WHOLE, hash},
+};
+use serde::Serialize;
+
+use super::stored::{Known, Store};
+use crate::cli::{Context, Done, Fault, block_on, output::age};
+
+/// Keys are shown here and nowhere else.
+const KEYS: u32 = 20;
+const KEYS_MAX: u32 = 100_000;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The limit, as in [limit.NAME]
+    limit: String,
+    /// Only what was given to this key; the store knows keys by their hash alone
+    #[arg(long, value_name = "TEXT")]
+    key: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    known: Known,
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Serialize)]
+struct Bucket {
+    key: String,
+    /// As of its last change: what has flowed back since is not in it.
+    left: f64,
+    unchanged_ms: u64,
+    /// Ever; of slots, those that are held.
+    issued: u64,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+    let config = context.config()?;
+    let Arguments { limit, key } = arguments;
+    let max = if key.is_some() { KEYS_MAX } else { KEYS };
+    let (stored, rows) = block_on(async {
+        let store = Store::open(&config).await?;
+        Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, max).await?))
+    })??;
+    let known = stored.one(&config, limit)?;
+    let wanted = key.as_deref().map(hash);
+    let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| row.key.0 == wanted));
+    let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms)).collect();
+    let shown = Shown { known, buckets };
+    if context.output.is_json() {
+        context.output.object(&shown)?;
+        return Ok(Done::Well);
+    }
+    let Known { rate, burst, version, configured, set, next, .. } = &shown.known;
+    let mut text = match (rate, burst, version) {
+        (Some(rate), Some(burst), Some(version)) => format!("{limit}: {rate}, burst {burst} (version {version})\n"),
+        _ => format!("{limit}: no node has told it to the store yet\n"),
+    };
+    if let Some(next) = next {
+        text += &format!("next: {}, burst {}, in {}\n", next.rate, next.burst, age(next.in_ms));
+    }
+    match configured {
+        Some(configured) if *set => text += &format!("set by somebody; the configuration says {configured}\n"),
+        Some(_) => text += "as the configuration says\n",
+        None => text += "not in this configuration\n",
+    }
+    context.output.print(&text)?;
+    context.output.rows(["key", "issued", "left", "unchanged for"], &shown.buckets, |row| {
+        [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), age(row.unchanged_ms)]
+    })?;
+    Ok(Done::Well)
+}
+
+fn bucket(row: &BucketRow, hive_ms: u64) -> Bucket {
+    let key = match row.key.0 {
+        WHOLE => "(the limit as a whole)".to_owned(),
+        OVERFLOW => "(keys that found no room)".to_owned(),
+        _ => row.key.to_string(),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let left = row.pool_u as f64 / MICRO as f64;
+    Bucket { key, left, unchanged_ms: hive_ms.saturating_sub(row.pool_ms), issued: row.issued_u / MICRO }
+}

@@ -1,0 +1,91 @@
+//! The door's limit: who is above it is told so, and when to come back.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use honeyflow_api::{DoorLimit, HeaderName};
+use honeyflow_hive::{
+    Hive, Options,
+    limit::{Definition, Limit},
+};
+use honeyflow_hive_memory::MemoryHive;
+
+use crate::harness::{PATIENCE, Server, event, start_with};
+
+async fn limit(quota: &str) -> (Hive, Limit) {
+    let begun = Instant::now();
+    let store = MemoryHive::new(move || 200_000_000_000 + begun.elapsed().as_millis() as u64);
+    let options = Options::named("door").limit(Definition::parse("api", quota).unwrap());
+    let hive = Hive::join(Arc::new(store), options).await.unwrap();
+    let api = hive.limit("api").unwrap();
+    while api.terms().version == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the store never learns the limit");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    (hive, api)
+}
+
+async fn served(quota: &str, shadow: bool) -> (Hive, Server) {
+    let (hive, limit) = limit(quota).await;
+    let counted = hive.limits().unwrap();
+    let server = start_with(|node| {
+        let key = Some(HeaderName::from_static("x-client"));
+        node.door = Some(DoorLimit { limit, key, shadow, old_fields: true });
+        node.counted = Arc::new(move || counted.snapshots());
+    });
+    (hive, server.await)
+}
+
+/// HV-73, HV-74: by key; nothing of what is refused is stored, and the answer says how much there is and when.
+#[tokio::test]
+async fn hv_74_the_door_refuses_by_key_and_says_when_to_come_back() {
+    let (_hive, server) = served("2/h", false).await;
+    let post = async |client: &str| server.post_with(&format!("x-client: {client}\r\n"), event("a").to_string()).await;
+    let first = post("one").await;
+    assert_eq!((first.status, first.header("ratelimit-policy")), (202, "\"api\";q=2;w=3600"));
+    assert_eq!(post("one").await.status, 202);
+    let refused = post("one").await;
+    assert_eq!((refused.status, refused.code()), (429, "limit".to_owned()));
+    assert!(refused.header("ratelimit").starts_with("\"api\";r=0;t="), "{refused:?}");
+    assert_eq!(refused.header("x-ratelimit-remaining"), "0");
+    let retry: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((1_700..=1_800).contains(&retry), "half an hour, rounded up: {retry}");
+    assert_eq!(server.stored(), 2);
+    assert_eq!(post("two").await.status, 202, "another key has its own");
+}
+
+/// HV-73: a shadow counts what it would refuse.
+#[tokio::test]
+async fn hv_73_a_shadow_limit_counts_and_refuses_nobody() {
+    let (_hive, server) = served("1/h", true).await;
+    for _ in 0..3 {
+        let answer = server.post_with("x-client: one\r\n", event("a").to_string()).await;
+        assert_eq!((answer.status, answer.header("ratelimit")), (202, ""));
+    }
+    assert_eq!(server.stored(), 3);
+    let metrics = server.get("/metrics").await;
+    let line = "honeyflow_limit_denied_total{limit=\"api\",reason=\"exhausted\"} 2";
+    assert!(metrics.body.contains(line), "{}", metrics.body);
+}
+
+/// HV-76: one set of numbers per limit, whatever the number of keys.
+#[tokio::test]
+async fn hv_76_metrics_of_limits_have_no_label_per_key() {
+    let (_hive, server) = served("1000/h", false).await;
+    for client in 0..20 {
+        let answer = server.post_with(&format!("x-client: secret-client-{client}\r\n"), event("a").to_string()).await;
+        assert_eq!(answer.status, 202);
+    }
+    let metrics = server.get("/metrics").await.body;
+    for line in
+        ["honeyflow_limit_admitted_total{limit=\"api\"} 20", "honeyflow_limit_mode{limit=\"api\",mode=\"pool\"} 1"]
+    {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    assert!(!metrics.contains("secret-client"));
+    for name in ["limit_pool", "limit_keys", "limit_store_ops_total", "limit_waits_total", "limit_wait_seconds_total"] {
+        assert_eq!(metrics.matches(&format!("\nhoneyflow_{name}{{")).count(), 1, "{name} in\n{metrics}");
+    }
+}
