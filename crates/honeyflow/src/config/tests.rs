@@ -64,7 +64,7 @@ fn a_right_file_is_read_with_its_defaults() {
     assert_eq!((book.priority, &book.columns), (4, &Columns::Some(vec!["title".into(), "publisher_id".into()])));
     assert_eq!(book.edges[0].by, EdgeBy::Statement("select id from book where publisher_id in $keys".into()));
     assert_eq!(config.sinks[0].fields[1].language.as_deref(), Some("en"));
-    assert_eq!(config.entities_into("books"), ["book".into()]);
+    assert_eq!(config.entities_into("books"), [honeyflow_event::Name::from("book")]);
 }
 
 #[test]

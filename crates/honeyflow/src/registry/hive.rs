@@ -8,13 +8,24 @@ use std::{
 use honeyflow_hive::HiveStore;
 use honeyflow_runtime::Failure;
 
-use crate::config::Url;
+use crate::config::{Url, secret::Secret};
 
-/// Databases that a hive can live in.
-#[cfg(not(feature = "postgres"))]
-pub const HIVE_SCHEMES: &[&str] = &["sqlite"];
-#[cfg(feature = "postgres")]
-pub const HIVE_SCHEMES: &[&str] = &["sqlite", "postgres", "postgresql"];
+/// Schemes of what a hive can live in.
+pub const HIVE_SCHEMES: &[&str] = &[
+    "sqlite",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgresql",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "mysql")]
+    "mariadb",
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
+];
 
 /// Where a hive lives.
 #[derive(Clone)]
@@ -27,8 +38,63 @@ pub struct HivePlace {
 #[derive(Clone)]
 enum Kind {
     Sqlite(PathBuf),
+    Server(Server, Arc<Secret>),
+}
+
+#[derive(Clone, Copy)]
+enum Server {
     #[cfg(feature = "postgres")]
-    Postgres(Arc<crate::config::secret::Secret>),
+    Postgres,
+    #[cfg(feature = "mysql")]
+    Mysql,
+    #[cfg(feature = "redis")]
+    Redis,
+}
+
+impl Server {
+    fn of(scheme: &str) -> Option<Server> {
+        match scheme {
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Some(Server::Postgres),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => Some(Server::Mysql),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" => Some(Server::Redis),
+            _ => None,
+        }
+    }
+
+    /// Who asks and how does not make it another database.
+    fn identity(self, url: &str) -> String {
+        match self {
+            #[cfg(feature = "postgres")]
+            Server::Postgres => without_user("postgres", 5432, url),
+            #[cfg(feature = "mysql")]
+            Server::Mysql => without_user("mysql", 3306, url),
+            #[cfg(feature = "redis")]
+            Server::Redis => without_user("redis", 6379, url),
+        }
+    }
+
+    fn open(self, url: &str, hive: &str) -> Result<Arc<dyn HiveStore>, Failure> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Server::Postgres => {
+                use honeyflow_hive_postgres::{Options, PostgresHive};
+                Ok(Arc::new(PostgresHive::open(&Options { hive: hive.into(), ..Options::new(url) })?))
+            }
+            #[cfg(feature = "mysql")]
+            Server::Mysql => {
+                use honeyflow_hive_mysql::{MysqlHive, Options};
+                Ok(Arc::new(MysqlHive::open(&Options { hive: hive.into(), ..Options::new(url) })?))
+            }
+            #[cfg(feature = "redis")]
+            Server::Redis => {
+                use honeyflow_hive_redis::{Options, RedisHive};
+                Ok(Arc::new(RedisHive::open(&Options { hive: hive.into(), ..Options::new(url) })?))
+            }
+        }
+    }
 }
 
 impl HivePlace {
@@ -43,10 +109,9 @@ impl HivePlace {
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
             return Ok(HivePlace { kind: Kind::Sqlite(path), identity: format!("sqlite:{}", identity.display()) });
         }
-        #[cfg(feature = "postgres")]
-        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
-            let identity = without_user(text);
-            return Ok(HivePlace { kind: Kind::Postgres(Arc::new(url)), identity });
+        if let Some(server) = text.split_once(':').and_then(|(scheme, _)| Server::of(scheme)) {
+            let identity = server.identity(text);
+            return Ok(HivePlace { kind: Kind::Server(server, Arc::new(url)), identity });
         }
         let known = HIVE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
         Err(Failure::fatal("unknown-url", format!("{place}: this build has no hive for this address; it has {known}")))
@@ -72,12 +137,7 @@ impl HivePlace {
                 };
                 Ok(Arc::new(honeyflow_hive_sqlite::SqliteHive::open(&options)?))
             }
-            #[cfg(feature = "postgres")]
-            Kind::Postgres(url) => {
-                use honeyflow_hive_postgres::{Options, PostgresHive};
-                let options = Options { hive: hive.into(), ..Options::new(url.reveal()) };
-                Ok(Arc::new(PostgresHive::open(&options)?))
-            }
+            Kind::Server(server, url) => server.open(url.reveal(), hive),
         }
     }
 
@@ -96,23 +156,21 @@ impl HivePlace {
     pub fn file(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Sqlite(path) => Some(path),
-            #[cfg(feature = "postgres")]
-            Kind::Postgres(_) => None,
+            Kind::Server(..) => None,
         }
     }
 }
 
-/// `postgres://host:port/database`: who asks and how does not make it another one.
-#[cfg(feature = "postgres")]
-pub(crate) fn without_user(url: &str) -> String {
+/// `scheme://host:port/database`.
+pub(crate) fn without_user(scheme: &str, port: u16, url: &str) -> String {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
     let host = host.to_ascii_lowercase();
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let port = if has_port { "" } else { ":5432" };
-    format!("postgres://{host}{port}/{database}")
+    let port = if has_port { String::new() } else { format!(":{port}") };
+    format!("{scheme}://{host}{port}/{database}")
 }
 
 #[cfg(test)]
@@ -137,6 +195,15 @@ mod tests {
         assert!(!one.is_same(&place("postgres://a@db.example:5433/shop")));
         assert!(!one.is_same(&place("postgres://a@db.example/other")));
         assert_eq!(one.shown(), "postgres://db.example:5432/shop");
+    }
+
+    #[cfg(all(feature = "mysql", feature = "redis"))]
+    #[test]
+    fn hv_1_a_hive_may_live_in_other_servers_than_the_rows() {
+        assert!(place("mysql://a:secret@db/shop").is_same(&place("mariadb://b@db:3306/shop")));
+        assert!(place("redis://:secret@cache").is_same(&place("rediss://cache:6379/")));
+        assert!(!place("redis://cache/0").is_same(&place("redis://cache/1")));
+        assert_eq!(place("redis://:secret@cache/2").shown(), "redis://cache:6379/2");
     }
 
     #[test]

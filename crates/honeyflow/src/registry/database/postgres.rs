@@ -18,7 +18,7 @@ impl PostgresDatabase {
         let said = |failure: Failure| Failure { message: format!("{name}: {}", failure.message), ..failure };
         let options = Options { shards, ..Options::new(url, name).map_err(said)? };
         let store = PostgresStore::open(options).await.map_err(said)?;
-        Ok(PostgresDatabase { store, place: crate::registry::hive::without_user(url), shards })
+        Ok(PostgresDatabase { store, place: crate::registry::hive::without_user("postgres", 5432, url), shards })
     }
 
     pub async fn catalogue(&self) -> Result<Catalogue, Failure> {
