@@ -9,7 +9,9 @@ use super::{Context, Done, Fault, block_on};
 use crate::{
     check::{self, Examined, delivery, setup},
     config::{Config, reference},
-    escape, registry,
+    escape,
+    node::steps,
+    registry,
 };
 
 #[derive(clap::Args)]
@@ -36,6 +38,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let mut problems = Vec::new();
     let mut summary = String::new();
     if let Some(config) = &loaded.config {
+        problems.extend(steps::problems(config));
         let examined = if arguments.offline { Vec::new() } else { block_on(examine(config, &mut problems))? };
         summary = block_on(summarise(config, &examined, &mut problems))?;
     }

@@ -73,6 +73,27 @@ fn ob_25_names_and_statements_are_held_against_the_database() {
     }
 }
 
+/// What `start` would refuse.
+#[test]
+fn se_22_a_call_that_anyone_could_read_is_refused_by_check_too() {
+    let folder = Folder::configured();
+    let call = |rest: &str| {
+        format!(
+            "{}\n[workflow.tell]\non = [{{ source = \"shop\", entity = \"book\" }}]\n\
+             step.call = {{ use = \"http.call\", url = \"http://example.org/book\"{rest} }}\n",
+            folder.read("honeyflow.toml")
+        )
+    };
+    let (refused, allowed) = (call(""), call(", http = true"));
+    folder.write("honeyflow.toml", &refused);
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.out.contains("error[bad-step]: plain http sends everything readable"), "{}", ran.out);
+    folder.write("honeyflow.toml", &allowed);
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+}
+
 #[test]
 fn a_plan_that_does_not_use_the_whole_key_is_a_warning() {
     let folder = Folder::new();
