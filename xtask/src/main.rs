@@ -9,6 +9,7 @@ mod error;
 mod files;
 mod help;
 mod metadata;
+mod model;
 mod nearest;
 mod process;
 mod services;
@@ -33,6 +34,7 @@ const COMMANDS: &[Command] = &[
     check::COMMAND,
     test::COMMAND,
     sim::COMMAND,
+    model::COMMAND,
     bench::COMMAND,
     chaos::COMMAND,
     spec::COMMAND,

@@ -151,6 +151,9 @@ pub enum Effect {
     Left,
 }
 
+/// A copy is another possible future of the same node, for those who explore them: nothing that happens to the one
+/// happens to the other.
+#[derive(Clone, Debug)]
 pub struct Member {
     config: Config,
     node: Option<NodeId>,
@@ -247,6 +250,11 @@ impl Member {
     /// None before the first one was given.
     pub fn node(&self) -> Option<NodeId> {
         self.node
+    }
+
+    /// What it holds, dead or alive.
+    pub fn terms(&self) -> impl Iterator<Item = &Term> {
+        self.leases.values().filter_map(Lease::term)
     }
 
     pub fn step(&mut self, input: Input, now: Moment, effects: &mut Vec<Effect>) {

@@ -83,6 +83,11 @@ impl Term {
         true
     }
 
+    /// When it ends, if no beat is answered before; the beginning of time if it has ended.
+    pub fn until(&self) -> Moment {
+        Moment(self.granted.until.load(Ordering::Acquire))
+    }
+
     /// What a write under this term shows. Of a dead term it is one that no store accepts.
     pub fn fence(&self) -> Fence {
         self.fence_at(self.granted.clock.now()).unwrap_or_else(|| self.with_epoch(Epoch(0)))
@@ -104,6 +109,12 @@ impl Term {
         match self.granted.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer) {
             Ok(was) | Err(was) => was != DEAD,
         }
+    }
+
+    /// The same term in another future: its end is its own.
+    pub(crate) fn apart(&self) -> Term {
+        let Granted { lease, epoch, holder, until, clock } = &*self.granted;
+        Term::granted(lease.clone(), *epoch, *holder, Moment(until.load(Ordering::Acquire)), clock.clone())
     }
 
     pub(crate) fn end(&self) {
@@ -198,6 +209,14 @@ mod tests {
         term.extend(Moment(200));
         term.extend(Moment(150));
         assert!(term.lives_at(Moment(199)) && !term.lives_at(Moment(200)));
+    }
+
+    #[test]
+    fn hv_2_what_ends_in_one_future_goes_on_in_another() {
+        let here = term(100);
+        let elsewhere = here.apart();
+        here.end();
+        assert!(!here.lives_at(Moment(5)) && elsewhere.lives_at(Moment(5)) && here.clone() == elsewhere);
     }
 
     #[test]

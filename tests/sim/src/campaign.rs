@@ -133,9 +133,22 @@ pub fn play_with(
     shown: impl Fn(u64) + Sync,
     seed: impl Fn(u64) -> Outcome + Sync,
 ) -> Report {
-    let next = AtomicU64::new(start);
-    let done = AtomicU64::new(0);
     let report = std::sync::Mutex::new(Report::default());
+    each_seed(start, count, |number| {
+        let outcome = seed(number);
+        let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        report.add(outcome);
+        shown(report.seeds);
+        report.failed.len() < failures_max
+    });
+    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report.failed.sort_by_key(|outcome| outcome.options.seed);
+    report
+}
+
+/// Plays `count` seeds from `start` on, on as many threads as there are cores, until `play` says that it is enough.
+pub fn each_seed(start: u64, count: u64, play: impl Fn(u64) -> bool + Sync) {
+    let next = AtomicU64::new(start);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -145,20 +158,13 @@ pub fn play_with(
                     if number >= start + count {
                         return;
                     }
-                    let outcome = seed(number);
-                    let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    report.add(outcome);
-                    if report.failed.len() >= failures_max {
+                    if !play(number) {
                         next.store(start + count, Ordering::Relaxed);
                     }
-                    shown(done.fetch_add(1, Ordering::Relaxed) + 1);
                 }
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    report.failed.sort_by_key(|outcome| outcome.options.seed);
-    report
 }
 
 /// Bugs that can be switched on in the crates under test, each with a seed that is known to find it.

@@ -9,6 +9,7 @@ pub mod campaign;
 pub mod check;
 pub mod fault;
 pub mod history;
+pub mod hive;
 pub mod limit;
 pub mod minimise;
 pub mod model_hive;

@@ -48,7 +48,7 @@ pub(super) struct Sent {
     pub store: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     last: u64,
     open: BTreeMap<u64, Sent>,

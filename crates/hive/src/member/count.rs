@@ -33,7 +33,7 @@ pub struct Engaged {
     pub stale: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Count {
     expected: u64,
     highest: u64,

@@ -41,7 +41,7 @@ pub(super) enum Kind {
     Shard(usize),
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(PartialEq, Debug)]
 pub(super) enum State {
     Apart,
     Unknown,
@@ -54,6 +54,22 @@ pub(super) enum State {
     Releasing,
 }
 
+/// A copy belongs to another future: its term lives and dies by itself.
+impl Clone for State {
+    fn clone(&self) -> State {
+        match self {
+            State::Apart => State::Apart,
+            State::Unknown => State::Unknown,
+            State::Taking => State::Taking,
+            State::Held(term) => State::Held(term.apart()),
+            State::Minting(term) => State::Minting(term.as_ref().map(Term::apart)),
+            State::Dead(epoch) => State::Dead(*epoch),
+            State::Giving(epoch) => State::Giving(*epoch),
+            State::Releasing => State::Releasing,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Row {
     pub epoch: Epoch,
@@ -63,7 +79,7 @@ pub(super) struct Row {
     pub free: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub kind: Kind,
     pub wanted: bool,

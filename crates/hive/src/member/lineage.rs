@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::contract::{Head, Mint};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lineage {
     /// Under which this node mints, and since when it has watched it without a gap.
     current: Option<(Name, Moment)>,

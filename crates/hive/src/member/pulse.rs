@@ -14,7 +14,7 @@ use super::{Effect, Member, trust::Phase};
 
 const STUCK: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pulse {
     still: Duration,
     deaf: bool,

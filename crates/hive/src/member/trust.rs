@@ -37,7 +37,7 @@ pub(super) enum Hearing {
     Renewing,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Trust {
     pub phase: Phase,
     pub hearing: Hearing,

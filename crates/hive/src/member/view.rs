@@ -18,7 +18,7 @@ use crate::contract::{Event, Events, LeaseRow, NodeId, NodeRow, Reply, Request, 
 /// More than that, and the whole is read anew.
 const EVENTS_MAX: u32 = 500;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     view: Option<Arc<View>>,
     traits: BTreeMap<NodeId, Traits>,

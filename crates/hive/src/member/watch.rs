@@ -18,7 +18,7 @@ use honeyflow_runtime::Moment;
 
 use crate::contract::{Burial, NodeId, Status, Watched};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     /// When our last answered beat was sent; none before the first.
     last: Option<Moment>,
@@ -46,6 +46,9 @@ struct Seen {
 impl Seen {
     /// How long the same beat must have been told.
     fn needs(&self, troubled_at: Option<Moment>, now: Moment) -> Duration {
+        if crate::planted::on("bury without the watched beat") {
+            return Duration::ZERO;
+        }
         match troubled_at {
             Some(at) if now.since(at) < self.ttl * 2 => self.ttl * 2,
             _ => self.ttl.saturating_sub(self.heartbeat),
@@ -109,8 +112,7 @@ impl Watch {
         if same >= seen.ttl * 2 {
             return Some(burial(true, "silent"));
         }
-        let unwatched = crate::planted::on("bury without the watched beat");
-        let watched = same >= seen.needs(self.troubled_at, now) || unwatched;
+        let watched = same >= seen.needs(self.troubled_at, now);
         (watched && seen.expires_ms <= self.hive_ms).then(|| burial(false, "expired"))
     }
 
@@ -142,7 +144,7 @@ impl Watch {
 }
 
 /// The store's clock against our own: what lies between question and answer cannot be told from latency.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct HiveClock {
     /// Lowest and highest difference that the last answer allows, in microseconds, and when that was.
     last: Option<(i64, i64, Moment)>,

@@ -1,20 +1,25 @@
-//! `sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1 if one
-//! of them fails. What fails is cut down first, so that what is shown is small.
+//! `sim [--hive] [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1
+//! if one of them fails. What fails is cut down first, so that what is shown is small. With `--hive` there is no engine:
+//! the hives alone, under more faults of clocks and store.
 
 use std::{process::ExitCode, time::Instant};
 
 use honeyflow_sim::{
     campaign::{describe, play, play_with},
-    minimise,
+    hive, minimise,
     options::Options,
     world,
 };
 
-const USAGE: &str = "usage: sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug NAME]";
+const USAGE: &str = "usage: sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug NAME]\n       \
+                     sim --hive [--seeds N] [--start S] [--seed X] [--bug NAME]";
+#[cfg(not(feature = "planted"))]
+const NO_BUGS: &str = "sim: bugs are only in builds with `--features planted`, which a release refuses";
 /// So many failing seeds are cut down; the others are shown as they are.
 const CUT_DOWN_MAX: usize = 3;
 
 struct Asked {
+    hive: bool,
     start: u64,
     seeds: u64,
     bug: Option<String>,
@@ -39,6 +44,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if asked.hive {
+        return hives(&asked);
+    }
     let options = match asked.options(asked.start) {
         Ok(options) => options,
         Err(message) => {
@@ -56,12 +64,7 @@ fn main() -> ExitCode {
         return if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) };
     }
     let began = Instant::now();
-    let step = (asked.seeds / 20).max(1);
-    let shown = |done: u64| {
-        if done.is_multiple_of(step) {
-            eprintln!("{done} of {} seeds", asked.seeds);
-        }
-    };
+    let shown = |done| tell_how_far(done, asked.seeds);
     let report = match asked.set.is_empty() {
         true => play(asked.start, asked.seeds, 25, shown),
         false => play_with(asked.start, asked.seeds, 25, shown, |seed| {
@@ -81,12 +84,56 @@ fn main() -> ExitCode {
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
+fn tell_how_far(done: u64, of: u64) {
+    if done.is_multiple_of((of / 20).max(1)) {
+        eprintln!("{done} of {of} seeds");
+    }
+}
+
+fn hives(asked: &Asked) -> ExitCode {
+    if asked.watch.is_some() || !asked.set.is_empty() {
+        eprintln!("sim: a hive has neither options to set nor keys to watch\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    if let Some(bug) = &asked.bug {
+        return hives_with_bug(bug, asked);
+    }
+    let began = Instant::now();
+    let report = hive::campaign::play(asked.start, asked.seeds, 25, |done| tell_how_far(done, asked.seeds));
+    for outcome in &report.failed {
+        println!("{}", hive::campaign::describe(outcome));
+    }
+    println!("{report}; {:.1} seeds/s", report.seeds as f64 / began.elapsed().as_secs_f64().max(0.001));
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// Plays hives with a bug switched on until one of them finds it.
+#[cfg(feature = "planted")]
+fn hives_with_bug(bug: &str, asked: &Asked) -> ExitCode {
+    honeyflow_hive::planted::plant(Some(Box::leak(bug.to_owned().into_boxed_str())));
+    for seed in asked.start..asked.start + asked.seeds {
+        if let Some(breach) = hive::check::run(seed).breaches.first() {
+            println!("{bug} is found by seed {seed}: {breach}");
+            return ExitCode::SUCCESS;
+        }
+    }
+    println!("{bug} was not found by {} hives from {} on", asked.seeds, asked.start);
+    ExitCode::from(1)
+}
+
+#[cfg(not(feature = "planted"))]
+fn hives_with_bug(_: &str, _: &Asked) -> ExitCode {
+    eprintln!("{NO_BUGS}");
+    ExitCode::from(2)
+}
+
 fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
+    let mut asked = Asked { hive: false, start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
         match word.as_str() {
+            "--hive" => asked.hive = true,
             "--seeds" => asked.seeds = number(value()?)?,
             "--start" => asked.start = number(value()?)?,
             "--seed" => (asked.start, asked.seeds) = (number(value()?)?, 1),
@@ -127,6 +174,6 @@ fn with_bug(bug: &str, asked: &Asked) -> ExitCode {
 
 #[cfg(not(feature = "planted"))]
 fn with_bug(_: &str, _: &Asked) -> ExitCode {
-    eprintln!("sim: bugs are only in builds with `--features planted`, which a release refuses");
+    eprintln!("{NO_BUGS}");
     ExitCode::from(2)
 }

@@ -3,5 +3,6 @@
 #[cfg(feature = "planted")]
 mod bugs;
 mod conformance;
+mod hive;
 mod limits;
 mod seeds;

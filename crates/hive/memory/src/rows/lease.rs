@@ -146,6 +146,9 @@ impl Rows {
                 released.push(lease.clone());
             }
         }
+        if planted::on("lease row deleted on release") {
+            self.leases.retain(|name, _| !released.contains(name));
+        }
         Reply::Released(released)
     }
 

@@ -7,7 +7,7 @@ use honeyflow_hive::{
 };
 use honeyflow_invariant::Breach;
 
-use crate::world::{Fault, MILLI, Options, SECOND, World};
+use honeyflow_sim::hive::{Fault, MILLI, Options, SECOND, World};
 
 /// Up, with a queen and everything held.
 fn settled(options: Options) -> World {

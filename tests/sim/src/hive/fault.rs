@@ -5,7 +5,8 @@ use std::time::Duration;
 use honeyflow_hive::member::Input;
 use honeyflow_invariant::Breach;
 
-use super::{DUTY, Happening, MILLI, Net, Options, Random, SECOND, World};
+use super::{DUTY, Happening, MILLI, Net, Options, SECOND, World};
+use crate::random::Random;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {

@@ -1,10 +1,10 @@
 //! A hive in one thread: members with clocks of their own, the memory backend's rows as the store, and a net that is
 //! late, loses and doubles. One seed draws everything; the same seed gives the same history.
 
+pub mod campaign;
 pub mod check;
 mod fault;
 mod node;
-mod random;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,12 +24,15 @@ use honeyflow_runtime::Failure;
 
 pub use fault::{Fault, Plan};
 pub use node::Node;
-pub use random::Random;
+
+use crate::random::Random;
 
 pub const MILLI: u64 = 1_000;
 pub const SECOND: u64 = 1_000_000;
 pub const SOURCE: &str = "shop";
 pub const DUTY: &str = "duty/report";
+/// Above this many nodes, views are compared by their hash.
+const WHOLE_VIEWS_MAX: usize = 50;
 /// Hive time when a world begins.
 const EPOCH_MS: u64 = 200_000_000_000;
 
@@ -202,6 +205,15 @@ impl World {
 
     pub fn hive_ms(&self) -> u64 {
         (EPOCH_MS + self.now / MILLI).saturating_add_signed(self.offset_ms)
+    }
+
+    /// There is one clock, the store's; with a bug planted, the wall clock of whoever asks.
+    fn hive_ms_for(&self, who: usize) -> u64 {
+        if !honeyflow_hive::planted::on("node clock") {
+            return self.hive_ms();
+        }
+        let node = &self.nodes[who];
+        EPOCH_MS + node.local(self.now).0 / MILLI + node.machine as u64 * self.options.ttl_ms
     }
 
     pub fn start(&mut self, machine: usize) -> usize {
@@ -429,7 +441,7 @@ impl World {
     }
 
     fn apply(&mut self, who: usize, request: Request) -> Result<Reply, Failure> {
-        let hive_ms = self.hive_ms();
+        let hive_ms = self.hive_ms_for(who);
         let beats = match &request {
             Request::Beat { node, read_only: false, .. } | Request::Join { node, .. } => Some(*node),
             _ => None,
@@ -438,14 +450,19 @@ impl World {
             self.beaten.remove(node);
         }
         let reply = self.rows.apply(hive_ms, request);
-        // a join that was doubled finds the node known, and renews nothing
-        if let (Some(node), Ok(Reply::Joined(_) | Reply::Beat(_))) = (beats, &reply) {
+        // One that comes again, or after its node was buried, renews nothing; a join that was given up is nobody's life.
+        let renewed = match &reply {
+            Ok(Reply::Joined(_)) => true,
+            Ok(Reply::Beat(status)) => status.renewed,
+            _ => false,
+        };
+        let lives = self.nodes[who].member.node();
+        if let Some(node) = beats.filter(|node| renewed && lives == Some(*node)) {
             self.beaten.insert(node, (self.now, self.options.ttl_ms));
         }
         if let Ok(Reply::Counted { counts, published: true, .. }) = &reply {
             self.history.published.push(counts.epoch);
         }
-        let _ = who;
         self.note_events();
         reply
     }
@@ -491,10 +508,15 @@ impl World {
     }
 
     fn note_view(&mut self, who: usize, view: &View) {
+        self.nodes[who].knows = view.nodes.len();
         if self.restored {
             return;
         }
-        let content = check::content(view);
+        let mut content = check::content(view);
+        // Of large hives there are too many to keep.
+        if view.nodes.len() > WHOLE_VIEWS_MAX {
+            content = format!("{:032x}", xxhash_rust::xxh3::xxh3_128(content.as_bytes()));
+        }
         let of = format!("{:?} {:?}", view.head.origin, view.head.lineage);
         let node = format!("{who} {:?}", self.nodes[who].member.node());
         self.history.shown.push(Shown { node, of, version: view.head.version, content });
@@ -544,10 +566,31 @@ impl World {
         shards.chain(queen).chain([DUTY.to_owned()]).collect()
     }
 
+    /// What was asked of the store so far.
+    pub fn operations(&self) -> u64 {
+        OPERATIONS.iter().filter_map(|name| self.history.calls.get(name)).sum()
+    }
+
     pub fn vacant(&self) -> Vec<String> {
         self.leases().into_iter().filter(|lease| self.holders(lease).is_empty()).collect()
     }
 }
+
+const OPERATIONS: [&str; 13] = [
+    "join",
+    "beat",
+    "leave",
+    "bury",
+    "look",
+    "take",
+    "hand-over",
+    "release",
+    "set-heir",
+    "count",
+    "tally",
+    "view",
+    "other",
+];
 
 fn name_of(request: &Request) -> &'static str {
     match request {

@@ -31,6 +31,8 @@ pub struct Node {
     pub engaged: Option<Engaged>,
     /// Has given up the duty until then, on its own clock.
     pub sits_out_until: Moment,
+    /// How many nodes the last view had that it was shown.
+    pub knows: usize,
     pub refused: Option<Failure>,
     number: usize,
     identities: u64,
@@ -59,6 +61,7 @@ impl Node {
             trusted_until: 0,
             engaged: None,
             sits_out_until: Moment::default(),
+            knows: 0,
             refused: None,
             number,
             identities: 0,

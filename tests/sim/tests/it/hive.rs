@@ -1,0 +1,6 @@
+//! Hives on a simulated clock: seeds, planted bugs, and defects that others have had.
+
+mod defects;
+#[cfg(feature = "planted")]
+mod planted;
+mod seeds;
