@@ -2,6 +2,7 @@
 
 mod beat;
 mod conformance;
+mod duty;
 mod fleet;
 mod lock;
 mod standby;
