@@ -6,8 +6,9 @@ use crate::{Command, metadata, process};
 
 pub const COMMAND: Command = Command {
     name: "chaos",
-    usage: "chaos <name> …",
-    about: "kill, pause and cut off real processes, then check what they left",
+    usage: "chaos embedded|hive [--backend NAME] [--rounds N] …",
+    about: "kill, pause and cut off real processes, then check what they left; hive: leaders paused beyond their lease, \
+            on one backend or all, then without the fence",
     run,
 };
 
@@ -20,7 +21,10 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     if !metadata::Metadata::of_members()?.packages.iter().any(|package| package.name == PACKAGE) {
         return Err(Error::failed(format!("this tree has no package `{PACKAGE}`; nothing was run")));
     }
-    process::stage("build", || process::run(process::cargo(["build", "--release", "--package", "honeyflow"])))?;
+    // The nodes of `hive` are processes of the campaign's own binary.
+    if name != "hive" {
+        process::stage("build", || process::run(process::cargo(["build", "--release", "--package", "honeyflow"])))?;
+    }
     let mut command = process::cargo(["run", "--release", "--package", PACKAGE, "--"]);
     command.args(arguments);
     process::stage(&format!("chaos {name}"), || process::run(command))

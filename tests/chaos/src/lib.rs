@@ -1,7 +1,7 @@
-//! Real processes under real faults: a node is killed again and again while an application goes on, and at the end
-//! every document must equal its row.
+//! Real processes under real faults. `embedded`: a node is killed again and again while an application goes on, and at
+//! the end every document must equal its row. `hive`: leaders are paused beyond their lease, and nothing that they write
+//! afterwards may be accepted.
 
 pub mod embedded;
+pub mod hive;
 mod node;
-
-pub use embedded::{Options, Report, run};

@@ -1,40 +1,108 @@
-//! `cargo xtask chaos embedded [--rounds N] [--signal kill|term] [--seed N] [--binary PATH] [--output json]`
+//! `cargo xtask chaos embedded|hive …`: real processes under real faults; what came of it is one JSON object.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use honeyflow_chaos::{Options, run};
+use honeyflow_chaos::{embedded, hive};
+use serde::Serialize;
+
+const USAGE: &str = "usage: cargo xtask chaos embedded [--rounds N] [--signal kill|term] [--seed N] [--binary PATH]
+       cargo xtask chaos hive [--backend NAME] [--rounds N] [--hives N] [--seed N] [--unfenced]
+  hive: without --backend every backend that can be had; the same with the fence off follows, unless --unfenced asks
+        for nothing else";
+/// Of the rounds, how many are played again with the fence off.
+const CONTROL_PART: u32 = 20;
+const CONTROL_ROUNDS_MIN: u32 = 10;
+
+struct Words(Vec<String>);
+
+impl Words {
+    fn value(&self, name: &str) -> Option<&str> {
+        let at = self.0.iter().position(|word| word == name)?;
+        self.0.get(at + 1).map(String::as_str)
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str, otherwise: T) -> Result<T, String> {
+        self.value(name)
+            .map_or(Ok(otherwise), |text| text.parse().map_err(|_| format!("{name}: `{text}` is no number")))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|word| word == name)
+    }
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| {
-        let at = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(at + 1).cloned()
-    };
-    if arguments.first().map(String::as_str) != Some("embedded") {
-        eprintln!("usage: cargo xtask chaos embedded [--rounds N] [--signal kill|term] [--seed N] [--output json]");
-        return ExitCode::from(2);
-    }
-    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("honeyflow")));
-    let Some(binary) = value("--binary").map(Into::into).or(beside) else {
-        eprintln!("name the node's binary with --binary");
-        return ExitCode::from(2);
-    };
-    let options = Options {
-        binary,
-        rounds: value("--rounds").and_then(|text| text.parse().ok()).unwrap_or(50),
-        kill: value("--signal").as_deref() != Some("term"),
-        seed: value("--seed").and_then(|text| text.parse().ok()).unwrap_or(1),
-    };
-    match run(&options) {
-        Ok(report) => {
-            println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
-            // Kills of an idle node prove nothing: four in five must have met open runs.
-            let met = report.rounds_with_open_runs * 5 >= report.rounds * 4;
-            if report.holds() && met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let words = Words(std::env::args().skip(1).collect());
+    let came_to = match words.0.first().map(String::as_str) {
+        Some("bee") => return hive::bee::run(&words.0[1..]),
+        Some("embedded") => embedded(&words),
+        Some("hive") => hives(&words),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
         }
+    };
+    match came_to {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn print(report: &impl Serialize) {
+    println!("{}", serde_json::to_string_pretty(report).unwrap_or_default());
+}
+
+fn embedded(words: &Words) -> Result<bool, String> {
+    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join("honeyflow")));
+    let binary = words.value("--binary").map(PathBuf::from).or(beside);
+    let options = embedded::Options {
+        binary: binary.ok_or("name the node's binary with --binary")?,
+        rounds: words.number("--rounds", 50)?,
+        kill: words.value("--signal") != Some("term"),
+        seed: words.number("--seed", 1)?,
+    };
+    let report = embedded::run(&options)?;
+    print(&report);
+    // Kills of an idle node prove nothing: four in five must have met open runs.
+    Ok(report.holds() && report.rounds_with_open_runs * 5 >= report.rounds * 4)
+}
+
+fn hives(words: &Words) -> Result<bool, String> {
+    let backends = match words.value("--backend") {
+        Some(word) => vec![word.parse()?],
+        None => hive::Backend::ALL.to_vec(),
+    };
+    let rounds: u32 = words.number("--rounds", 1000)?;
+    let mut good = true;
+    for backend in backends {
+        let mut options = hive::Options {
+            backend,
+            program: std::env::current_exe().map_err(|error| error.to_string())?,
+            rounds,
+            hives: words.number("--hives", 16)?,
+            fenced: true,
+            seed: words.number("--seed", 1)?,
+        };
+        if !words.has("--unfenced") {
+            good &= played(&options)?;
+            options.rounds = (rounds / CONTROL_PART).max(CONTROL_ROUNDS_MIN);
+        }
+        options.fenced = false;
+        good &= played(&options)?;
+    }
+    Ok(good)
+}
+
+fn played(options: &hive::Options) -> Result<bool, String> {
+    let report = hive::run(options)?;
+    print(&report);
+    if !report.holds() {
+        let why = if options.fenced { "with the fence" } else { "without the fence nothing stale was seen: no teeth" };
+        eprintln!("{}: {why}: it does not hold", options.backend.name());
+    }
+    Ok(report.holds())
 }

@@ -1,0 +1,108 @@
+//! One node as a process of its own: it joins, leads if it can, writes, and says on standard output what happens.
+//!
+//! | line                              | when                                                              |
+//! |-----------------------------------|-------------------------------------------------------------------|
+//! | `joined`                          | it is a member                                                    |
+//! | `wrote LEASE EPOCH MICROS`        | the first write under a term was accepted, at that time           |
+//! | `holding LEASE EPOCH`             | it stops itself in the middle of a transaction, as it was told to |
+//! | `tried LEASE EPOCH YES NO`        | a term was lost: so many writes under it were accepted and refused afterwards |
+//! | `left`                            | it has left in good order                                         |
+//!
+//! It is told `hold` or `leave` on standard input, and ends with it.
+
+mod writer;
+
+use std::{io::BufRead, process::ExitCode, sync::Arc};
+
+use honeyflow_hive::{Hive, Options};
+use honeyflow_runtime::Failure;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::sync::mpsc;
+
+use self::writer::Writer;
+use super::{LEASE, Place, Profile};
+
+struct Asked {
+    place: Place,
+    hive: String,
+    name: String,
+    profile: Profile,
+    fenced: bool,
+    pace_ms: u64,
+}
+
+/// The words after `bee`.
+pub fn run(arguments: &[String]) -> ExitCode {
+    // A stopped node would outlive whoever started it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let came_to = read(arguments).and_then(|asked| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        runtime.block_on(live(asked)).map_err(|failure| failure.to_string())
+    });
+    match came_to {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bee: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read(arguments: &[String]) -> Result<Asked, String> {
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name);
+        at.and_then(|at| arguments.get(at + 1)).cloned().ok_or_else(|| format!("{name} is missing"))
+    };
+    Ok(Asked {
+        place: Place::known(value("--backend")?.parse()?, &value("--url")?),
+        hive: value("--hive")?,
+        name: value("--name")?,
+        profile: value("--profile")?.parse()?,
+        fenced: value("--fenced")? == "yes",
+        pace_ms: value("--pace")?.parse().map_err(|_| "--pace is no number".to_owned())?,
+    })
+}
+
+async fn live(asked: Asked) -> Result<(), Failure> {
+    let store = asked.place.open(&asked.hive).await?;
+    let options = Options::named(asked.name.as_str());
+    let options = if asked.profile == Profile::Fast { options.fast() } else { options };
+    let hive = Hive::join(store, options).await?;
+    println!("joined");
+    let ledger = |place: &Place, hive: &str| place.ledger(hive);
+    let (place, name) = (asked.place.clone(), asked.hive.clone());
+    let open = move || ledger(&place, &name);
+    let writer = Arc::new(Writer::start(hive.clone(), asked.name, asked.fenced, asked.pace_ms, Box::new(open)));
+    let mut told = commands();
+    let leading = hive.lead(LEASE, |term| writer.while_led(&term));
+    let commanded = async {
+        loop {
+            match told.recv().await.as_deref() {
+                Some("hold") => writer.stop_inside(),
+                Some("leave") => {
+                    hive.leave().await;
+                    return println!("left");
+                }
+                Some(_) => {}
+                None => std::process::exit(0),
+            }
+        }
+    };
+    let (led, ()) = tokio::join!(leading, commanded);
+    // However it ended: it was told to leave.
+    led.or(Ok(()))
+}
+
+fn commands() -> mpsc::UnboundedReceiver<String> {
+    let (tell, told) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}

@@ -1,0 +1,116 @@
+//! A table on a server of the campaign's own. Normally a write is one statement that carries its fence; one that is to
+//! be stopped in its middle is a transaction that begins with the fence.
+
+use honeyflow_hive::{Fence, fence};
+use sqlx_core::{
+    connection::Connection, executor::Executor, query::query, raw_sql::raw_sql, row::Row, sql_str::AssertSqlSafe,
+};
+use sqlx_postgres::PgConnection;
+use tokio::runtime::Runtime;
+
+use super::{Entry, Inside, Ledger, runtime};
+
+const TABLE: &str = "create table chaos_write (id bigserial primary key, hive text not null, lease text not null, \
+                     epoch bigint not null, node text not null, at_us bigint not null); \
+                     create index on chaos_write(hive, id)";
+/// A stopped transaction must not keep the others waiting for ever.
+const SESSION: &str = "set idle_in_transaction_session_timeout = '1s'; \
+                       set session characteristics as transaction isolation level read committed";
+const COLUMNS: &str = "insert into chaos_write(hive, lease, epoch, node, at_us)";
+
+/// Once, in the server's own database: the server is the campaign's.
+pub fn make(url: &str) -> Result<(), String> {
+    runtime()?.block_on(run(url, TABLE))
+}
+
+async fn run(url: &str, statements: &str) -> Result<(), String> {
+    let said = |error: sqlx_core::Error| error.to_string();
+    let mut connection = PgConnection::connect(url).await.map_err(said)?;
+    connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(said)?;
+    connection.close().await.map_err(said)
+}
+
+pub struct PostgresLedger {
+    runtime: Runtime,
+    connection: PgConnection,
+    hive: String,
+}
+
+impl PostgresLedger {
+    pub fn open(url: &str, hive: &str) -> Result<PostgresLedger, String> {
+        let runtime = runtime()?;
+        let connection = runtime.block_on(async {
+            let mut connection = PgConnection::connect(url).await?;
+            connection.execute(raw_sql(SESSION)).await?;
+            Ok(connection)
+        });
+        let connection = connection.map_err(|error: sqlx_core::Error| format!("open the log: {error}"))?;
+        Ok(PostgresLedger { runtime, connection, hive: hive.to_owned() })
+    }
+}
+
+async fn insert(
+    connection: &mut PgConnection,
+    hive: &str,
+    entry: &Entry,
+    from: &str,
+) -> Result<bool, sqlx_core::Error> {
+    let text = format!("{COLUMNS} select $1, $2, $3, $4, $5{from}");
+    let insert = query(AssertSqlSafe(text)).bind(hive).bind(&entry.lease).bind(entry.epoch.cast_signed());
+    let done = insert.bind(&entry.node).bind(entry.at_us.cast_signed()).execute(connection).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+async fn transaction(
+    connection: &mut PgConnection,
+    hive: &str,
+    entry: &Entry,
+    fence: Option<&Fence>,
+    inside: Inside<'_>,
+) -> Result<bool, sqlx_core::Error> {
+    connection.execute("begin").await?;
+    if let Some(fence) = fence {
+        let fence = fence::postgres(hive, [fence], "name");
+        if connection.fetch_optional(query(AssertSqlSafe(fence))).await?.is_none() {
+            connection.execute("rollback").await?;
+            return Ok(false);
+        }
+    }
+    insert(connection, hive, entry, "").await?;
+    inside();
+    connection.execute("commit").await?;
+    Ok(true)
+}
+
+impl Ledger for PostgresLedger {
+    fn append(&mut self, entry: &Entry, fence: Option<&Fence>, inside: Option<Inside<'_>>) -> Result<bool, String> {
+        let PostgresLedger { runtime, connection, hive } = self;
+        let accepted = runtime.block_on(async {
+            match (inside, fence) {
+                (Some(inside), fence) => transaction(connection, hive, entry, fence, inside).await,
+                (None, Some(fence)) => {
+                    let from = format!(" from ({}) fence", fence::postgres(hive, [fence], "name"));
+                    insert(connection, hive, entry, &from).await
+                }
+                (None, None) => insert(connection, hive, entry, "").await,
+            }
+        });
+        accepted.map_err(|error| error.to_string())
+    }
+
+    fn read(&mut self) -> Result<Vec<Entry>, String> {
+        let PostgresLedger { runtime, connection, hive } = self;
+        let select =
+            query("select lease, epoch, node, at_us from chaos_write where hive = $1 order by id").bind(&*hive);
+        let rows = runtime.block_on(connection.fetch_all(select)).map_err(|error| format!("read the log: {error}"))?;
+        let entry = |row: &sqlx_postgres::PgRow| {
+            Ok(Entry {
+                lease: row.try_get(0)?,
+                epoch: row.try_get::<i64, _>(1)?.cast_unsigned(),
+                node: row.try_get(2)?,
+                at_us: row.try_get::<i64, _>(3)?.cast_unsigned(),
+            })
+        };
+        rows.iter().map(entry).collect::<Result<_, sqlx_core::Error>>().map_err(|error| error.to_string())
+    }
+}

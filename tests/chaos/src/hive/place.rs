@@ -1,0 +1,139 @@
+//! Where a campaign takes place: a server of its own, or a folder, for hives and for the log.
+
+use std::{str::FromStr, sync::Arc};
+
+use honeyflow_hive::HiveStore;
+use honeyflow_runtime::Failure;
+use honeyflow_services::{Server, Throwaway, throwaway};
+use serde::Serialize;
+
+use super::ledger::{Ledger, mysql, postgres, redis, sqlite};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    Sqlite,
+    Postgres,
+    Mysql,
+    Redis,
+}
+
+impl Backend {
+    pub const ALL: &[Backend] = &[Backend::Sqlite, Backend::Postgres, Backend::Mysql, Backend::Redis];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Sqlite => "sqlite",
+            Backend::Postgres => "postgres",
+            Backend::Mysql => "mysql",
+            Backend::Redis => "redis",
+        }
+    }
+
+    /// Whether a transaction can be stopped in the middle and others go on.
+    pub fn has_server(self) -> bool {
+        self != Backend::Sqlite
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Backend, String> {
+        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+        let found = Backend::ALL.iter().find(|backend| backend.name() == word);
+        found.copied().ok_or_else(|| format!("no backend is called `{word}`; there are {}", names.join(", ")))
+    }
+}
+
+#[derive(Clone)]
+pub struct Place {
+    pub backend: Backend,
+    /// Of the server; on SQLite a folder, in which every hive has a file.
+    pub url: String,
+}
+
+/// Whoever has made a place keeps this: with it the place is gone.
+pub enum Made {
+    Folder(String),
+    Server(Box<Throwaway>),
+}
+
+/// Every node of every hive has a few.
+const CONNECTIONS: &str = "600";
+
+impl Place {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// If the server is not installed, or does not start.
+    pub fn prepare(backend: Backend) -> Result<(Place, Made), String> {
+        let (url, made) = match backend {
+            Backend::Sqlite => {
+                let folder = sqlite::make_folder()?;
+                (folder.clone(), Made::Folder(folder))
+            }
+            Backend::Postgres => start(Server::Postgres, &["-c", &format!("max_connections={CONNECTIONS}")])?,
+            Backend::Mysql => start(Server::Mariadb, &[&format!("--max-connections={CONNECTIONS}")])?,
+            Backend::Redis => start(Server::Redis, &[])?,
+        };
+        match backend {
+            Backend::Postgres => postgres::make(&url)?,
+            Backend::Mysql => mysql::make(&url)?,
+            Backend::Sqlite | Backend::Redis => {}
+        }
+        Ok((Place { backend, url }, made))
+    }
+
+    /// One that another process has made.
+    pub fn known(backend: Backend, url: &str) -> Place {
+        Place { backend, url: url.to_owned() }
+    }
+
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn open(&self, hive: &str) -> Result<Arc<dyn HiveStore>, Failure> {
+        match self.backend {
+            Backend::Sqlite => Ok(Arc::new(honeyflow_hive_sqlite::open(&sqlite::file(&self.url, hive), hive)?)),
+            Backend::Postgres => {
+                let options = honeyflow_hive_postgres::Options::new(&self.url);
+                let options = honeyflow_hive_postgres::Options { hive: hive.into(), ..options };
+                Ok(Arc::new(honeyflow_hive_postgres::PostgresHive::open(&options)?))
+            }
+            Backend::Mysql => {
+                let options = honeyflow_hive_mysql::Options::new(&self.url);
+                let options = honeyflow_hive_mysql::Options { hive: hive.into(), ..options };
+                Ok(Arc::new(honeyflow_hive_mysql::MysqlHive::open(&options)?))
+            }
+            Backend::Redis => {
+                let options = honeyflow_hive_redis::Options::new(&self.url);
+                let options = honeyflow_hive_redis::Options { hive: hive.into(), ..options };
+                Ok(Arc::new(honeyflow_hive_redis::RedisHive::open(&options)?))
+            }
+        }
+    }
+
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn ledger(&self, hive: &str) -> Result<Box<dyn Ledger>, String> {
+        match self.backend {
+            Backend::Sqlite => Ok(Box::new(sqlite::SqliteLedger::open(&self.url, hive)?)),
+            Backend::Postgres => Ok(Box::new(postgres::PostgresLedger::open(&self.url, hive)?)),
+            Backend::Mysql => Ok(Box::new(mysql::MysqlLedger::open(&self.url, hive)?)),
+            Backend::Redis => Ok(Box::new(redis::RedisLedger::open(&self.url, hive)?)),
+        }
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Made::Folder(folder) = self {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+fn start(server: Server, arguments: &[&str]) -> Result<(String, Made), String> {
+    let started = throwaway(server, arguments).ok_or_else(|| format!("{server} cannot be had"))?;
+    Ok((started.url().to_owned(), Made::Server(Box::new(started))))
+}

@@ -1,0 +1,3 @@
+//! Every campaign, short: that it can be carried out, and what it must show.
+
+mod hive;
