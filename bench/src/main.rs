@@ -7,7 +7,9 @@ mod commits;
 mod drain;
 mod embedded;
 mod engine;
+mod failover;
 mod figure;
+mod hive_load;
 mod idle;
 mod latency;
 mod limit;
@@ -56,6 +58,10 @@ enum Bench {
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated
     LimitAccuracy(limit_accuracy::Options),
+    /// Until another leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
+    Failover(failover::Options),
+    /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it
+    HiveLoad(hive_load::Options),
 }
 
 #[derive(clap::Args)]
@@ -67,6 +73,11 @@ struct EngineOptions {
 }
 
 fn main() -> ExitCode {
+    // A node of the bench `failover`, which starts this very program.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "bee") {
+        return honeyflow_chaos::hive::bee::run(&words[1..]);
+    }
     let arguments = Arguments::parse();
     let quiet = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(LevelFilter::ERROR);
     tracing_subscriber::registry().with(commits::layer()).with(quiet).init();
@@ -86,6 +97,8 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Bench::Capture(options) => capture::measure(options, &mut reporter("capture")),
         Bench::Limit(options) => limit::measure(options, &mut reporter("limit")),
         Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
+        Bench::Failover(options) => failover::measure(options, &mut reporter("failover")),
+        Bench::HiveLoad(options) => hive_load::measure(options, &mut reporter("hive-load")),
         Bench::Engine(options) => {
             let mut reporter = reporter("engine");
             engine::measure(&options.steps, &mut reporter)?;

@@ -1,0 +1,148 @@
+//! A thousand simulated nodes on the shipped member and the memory backend's rows.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use honeyflow_hive::{
+    NodeId, Reply, Request,
+    contract::{QUEEN, State, View},
+    placement::{Candidate, Shard, order, place},
+};
+use honeyflow_hive_memory::Rows;
+use honeyflow_sim::hive::{MILLI, Options, SECOND, World};
+use uuid::Uuid;
+
+use crate::{
+    Result,
+    figure::{Better, Measured, Reporter, median},
+};
+
+const HEARTBEAT: u64 = 2 * SECOND;
+
+pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
+    let mut world = World::new(Options::calm(nodes, 1));
+    world.traffic = false;
+    let mut tell = |figure: &'static str, unit: &'static str, value: f64| {
+        reporter.report(&Measured { figure, unit, better: Better::Lower, ours: vec![value], peer: None });
+    };
+
+    // All of them within ten seconds.
+    for machine in 0..nodes {
+        world.until(10 * SECOND * machine as u64 / nodes as u64);
+        world.start(machine);
+    }
+    let began_at = world.now;
+    while !everybody_knows(&world, nodes) {
+        world.pass(50 * MILLI);
+        if world.now - began_at > 60 * SECOND {
+            return Err(format!("{nodes} nodes do not settle within a minute").into());
+        }
+    }
+    tell("nodes-1000-settle", "beats", (world.now - began_at) as f64 / HEARTBEAT as f64);
+
+    world.pass(20 * SECOND);
+    let before = world.operations();
+    world.pass(20 * SECOND);
+    tell("nodes-1000", "1/s", (world.operations() - before) as f64 / 20.0);
+
+    let queen = world.queen().ok_or("nobody is queen")?;
+    let takes = world.history.calls.get("take").copied().unwrap_or(0);
+    world.dies(queen);
+    let died_at = world.now;
+    while world.queen().is_none() {
+        world.pass(20 * MILLI);
+        if world.now - died_at > 30 * SECOND {
+            return Err("nobody succeeds the queen".into());
+        }
+    }
+    eprintln!("  nodes-1000: another queen after {} ms", (world.now - died_at) / MILLI);
+    world.pass(SECOND);
+    let tried = world.history.calls.get("take").copied().unwrap_or(0) - takes;
+    tell("nodes-1000-takes", "tries", tried as f64);
+    if let Some(breach) = world.history.breaches.first() {
+        return Err(format!("a thousand nodes: {breach}").into());
+    }
+
+    tell("nodes-1000-view", "MiB", view_mib(nodes)?);
+    tell("nodes-1000-beat", "ratio", beat_ns(nodes)? / beat_ns(10)?);
+    tell("nodes-1000-place", "ms", place_ms(nodes));
+    Ok(())
+}
+
+fn everybody_knows(world: &World, nodes: usize) -> bool {
+    world.nodes.iter().all(|node| node.knows == nodes)
+}
+
+fn id(number: usize) -> NodeId {
+    NodeId(Uuid::from_u128(number as u128 + 1))
+}
+
+/// With a KiB of meta data each.
+fn filled(nodes: usize) -> Result<Rows> {
+    let mut rows = Rows::default();
+    let meta = format!("{{\"about\":\"{}\"}}", "x".repeat(1000));
+    for number in 0..nodes {
+        let join = Request::Join {
+            node: id(number),
+            name: format!("machine-{number}").into(),
+            heartbeat_ms: 2_000,
+            ttl_ms: 6_000,
+            meta: meta.clone(),
+        };
+        rows.apply(1_000, join)?;
+    }
+    rows.apply(1_000, Request::Look { leases: vec![QUEEN.into()] })?;
+    Ok(rows)
+}
+
+/// What a node keeps of it: counted as the text of its rows and the rows themselves.
+fn view_mib(nodes: usize) -> Result<f64> {
+    let Reply::View(view) = filled(nodes)?.apply(2_000, Request::View)? else { return Err("no view".into()) };
+    let View { nodes, leases, .. } = &*view;
+    let of_nodes: usize = nodes
+        .iter()
+        .map(|row| size_of_val(row) + row.name.capacity() + row.meta.capacity() + row.warm.len() * 16)
+        .sum();
+    let of_leases: usize = leases.iter().map(|row| size_of_val(row) + row.name.len() + row.cause.capacity()).sum();
+    Ok((of_nodes + of_leases) as f64 / 1024.0 / 1024.0)
+}
+
+/// Of a beat in memory; a database has an index instead of a sort.
+fn beat_ns(nodes: usize) -> Result<f64> {
+    let mut rows = filled(nodes)?;
+    let mut runs = Vec::new();
+    for _ in 0..9 {
+        let began = Instant::now();
+        for number in 0..200 {
+            let state = State { ready: true, eligible: true, ..State::default() };
+            rows.apply(2_000, Request::Beat { node: id(number % nodes), read_only: false, state })?;
+        }
+        runs.push(began.elapsed().as_nanos() as f64 / 200.0);
+    }
+    Ok(median(&runs))
+}
+
+/// Who should have what of 64 shards, and the order of all nodes for each of them.
+fn place_ms(nodes: usize) -> f64 {
+    let candidates: Vec<Candidate> = (0..nodes)
+        .map(|number| Candidate {
+            id: id(number),
+            name: format!("machine-{number}").as_str().into(),
+            weight: 100,
+            pinned: Vec::new(),
+        })
+        .collect();
+    let shards: Vec<Shard> = (0..64)
+        .map(|shard| Shard { lease: format!("shard/shop/{shard}").into(), holder: None, pinned_only: false })
+        .collect();
+    let runs: Vec<f64> = (0..9)
+        .map(|_| {
+            let began = Instant::now();
+            let owners = place(&candidates, &shards);
+            let next: BTreeMap<_, _> =
+                shards.iter().map(|shard| (&shard.lease, order(&candidates, &shard.lease))).collect();
+            assert!(owners.len() == 64 && next.len() == 64);
+            began.elapsed().as_secs_f64() * 1000.0
+        })
+        .collect();
+    median(&runs)
+}
