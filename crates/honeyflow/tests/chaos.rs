@@ -1,6 +1,6 @@
 //! The node, killed under load again and again: the rounds of `cargo xtask chaos embedded` that every test run can pay.
 
-use honeyflow_chaos::{Options, run};
+use honeyflow_chaos::embedded::{Options, run};
 
 fn campaign(rounds: u32, kill: bool, seed: u64) {
     let options = Options { binary: env!("CARGO_BIN_EXE_honeyflow").into(), rounds, kill, seed };
