@@ -12,7 +12,7 @@
 
 mod writer;
 
-use std::{io::BufRead, process::ExitCode, sync::Arc};
+use std::{cell::Cell, io::BufRead, process::ExitCode, sync::Arc};
 
 use honeyflow_hive::{Hive, Options};
 use honeyflow_runtime::Failure;
@@ -75,23 +75,31 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     let open = move || ledger(&place, &name);
     let writer = Arc::new(Writer::start(hive.clone(), asked.name, asked.fenced, asked.pace_ms, Box::new(open)));
     let mut told = commands();
-    let leading = hive.lead(LEASE, |term| writer.while_led(&term));
+    let left = Cell::new(false);
+    let leading = async {
+        match hive.lead(LEASE, |term| writer.while_led(&term)).await {
+            Err(failure) if !left.get() => failure,
+            // It was told to leave, and waits for its end.
+            _ => std::future::pending().await,
+        }
+    };
     let commanded = async {
-        loop {
-            match told.recv().await.as_deref() {
-                Some("hold") => writer.stop_inside(),
-                Some("leave") => {
+        while let Some(word) = told.recv().await {
+            match word.as_str() {
+                "hold" => writer.stop_inside(),
+                "leave" => {
+                    left.set(true);
                     hive.leave().await;
-                    return println!("left");
+                    println!("left");
                 }
-                Some(_) => {}
-                None => std::process::exit(0),
+                _ => {}
             }
         }
     };
-    let (led, ()) = tokio::join!(leading, commanded);
-    // However it ended: it was told to leave.
-    led.or(Ok(()))
+    tokio::select! {
+        failure = leading => Err(failure),
+        () = commanded => Ok(()),
+    }
 }
 
 fn commands() -> mpsc::UnboundedReceiver<String> {
