@@ -9,6 +9,8 @@ use super::{LEASE, Said, Swarm};
 
 /// So long a stopped transaction may keep the others waiting; where the whole database waits for it, nobody takes over.
 const HELD_FOR: Duration = Duration::from_secs(6);
+/// On a file, burial takes two times to live at least; past this the writer was stopped in the middle of a write.
+const LOCKED_OUT: Duration = Duration::from_secs(15);
 /// Until whoever was woken has tried to write; it may have been no leader any more when it was stopped.
 const TRIES_WITHIN: Duration = Duration::from_secs(20);
 
@@ -46,7 +48,7 @@ pub struct Tally {
     pub kills: u32,
     pub stale_tried: u32,
     pub stale_refused: u32,
-    /// Pauses after which nothing stale was tried: the leader had just handed over.
+    /// Pauses after which nothing stale was tried: the leader had just handed over, or kept everybody out (SQLite).
     pub pauses_of_nobody: u32,
 }
 
@@ -77,9 +79,14 @@ impl Swarm {
         match kind {
             Kind::Pause => {
                 self.pause(&leader)?;
-                self.wait("another takes over and writes", succeeds(&leader, epoch))?;
+                let succeeded = if self.setting.place.backend.has_server() {
+                    self.wait("another takes over and writes", succeeds(&leader, epoch)).map(Some)
+                } else {
+                    // Stopped while it holds the file's write lock, it keeps everybody out; that is no take-over to wait for.
+                    self.wait_for(LOCKED_OUT, succeeds(&leader, epoch))
+                }?;
                 self.go_on(&leader)?;
-                self.hear_tries(&leader)
+                if succeeded.is_some() { self.hear_tries(&leader) } else { Ok(CameTo::default()) }
             }
             Kind::Inside => {
                 self.command(&leader, "hold")?;
