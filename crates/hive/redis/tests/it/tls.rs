@@ -49,7 +49,7 @@ async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-connection"), "{failure}");
     // What a machine knows is read once per process.
     let known = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tls::a_server_that_the_machine_knows", "--ignored"])
+        .args(["--exact", "tls::a_server_that_the_machine_knows"])
         .env("SSL_CERT_FILE", &certificate)
         .env(URL, &url)
         .output()
@@ -58,9 +58,9 @@ async fn hv_40_tls_is_spoken_with_servers_that_the_machine_knows() {
     assert!(known.status.success() && said.contains("1 passed"), "{said}");
 }
 
+/// Run again by the test above, which knows a certificate; alone it has nothing to do.
 #[tokio::test]
-#[ignore = "run by the test above, which knows a certificate"]
 async fn a_server_that_the_machine_knows() {
-    let url = std::env::var(URL).expect("run by another test");
+    let Ok(url) = std::env::var(URL) else { return };
     server::open(&url, "x").call(Request::View).await.expect("known");
 }
