@@ -11,13 +11,13 @@ pub mod horizon;
 pub mod limit;
 pub mod member;
 pub mod placement;
-pub mod planted;
 pub mod roster;
 pub mod service;
 pub mod term;
 pub mod traffic;
 
 pub use contract::{Capabilities, HiveStore, NodeId, Reply, Request};
+pub use honeyflow_runtime::planted;
 pub use member::Member;
 pub use service::{Hive, Options};
 pub use term::{Fence, Term};

@@ -110,6 +110,29 @@ pub struct ParkedFilter {
     pub code: Option<String>,
 }
 
+impl Admin {
+    /// Changes nothing: may be asked of whoever reads.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Admin::Lag
+            | Admin::Parked { .. }
+            | Admin::Paused
+            | Admin::Events { .. }
+            | Admin::Failures { .. }
+            | Admin::History { .. }
+            | Admin::TableKeys { .. }
+            | Admin::Definitions { .. }
+            | Admin::Tasks => true,
+            Admin::RetryParked { .. }
+            | Admin::PutDefinitions(_)
+            | Admin::DropParked(_)
+            | Admin::Pause(_)
+            | Admin::Resume { .. }
+            | Admin::PutTask { .. } => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum AdminReply {
     Lag(Lag),

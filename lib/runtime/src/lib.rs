@@ -4,9 +4,12 @@
 
 pub mod backoff;
 pub mod failure;
+pub mod planted;
 pub mod supervise;
 pub mod time;
+pub mod tries;
 
 pub use backoff::Backoff;
 pub use failure::{Class, Failure};
 pub use time::{Clock, Moment};
+pub use tries::Tries;

@@ -209,10 +209,5 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
     ]
 }
 
-/// Switches one bug on in this thread, in every crate that knows it, or all off.
 #[cfg(feature = "planted")]
-pub fn plant(bug: Option<&'static str>) {
-    honeyflow_engine::planted::plant(bug);
-    honeyflow_workflow::planted::plant(bug);
-    honeyflow_hive::planted::plant(bug);
-}
+pub use honeyflow_runtime::planted::plant;

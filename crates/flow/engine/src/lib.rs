@@ -3,6 +3,7 @@
 //! No loop over events exists outside these two. The simulator drives the same [`core::Core`] with a model store.
 
 pub mod core;
-pub mod planted;
 pub mod shell;
 pub mod slots;
+
+pub use honeyflow_runtime::planted;

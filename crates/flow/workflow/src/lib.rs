@@ -11,7 +11,6 @@ pub mod duration;
 pub mod expression;
 pub mod graph;
 pub mod instances;
-pub mod planted;
 pub mod problem;
 pub mod run;
 #[cfg(test)]
@@ -25,6 +24,7 @@ pub use definition::{
 };
 pub use expression::{Expression, ExpressionError, Variables};
 pub use graph::{Graph, Rule, Step, StepId, compile};
+pub use honeyflow_runtime::planted;
 pub use instances::Instances;
 pub use problem::{Problem, Severity};
 pub use run::{End, Run, State, Verdict};

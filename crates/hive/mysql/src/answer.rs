@@ -47,7 +47,7 @@ impl Hive {
     /// If nobody waits for it any more, or for too long, the connection goes with it.
     pub async fn answer(&self, request: Request) -> Result<Reply, Failure> {
         request::check(&request)?;
-        let doing = request::doing(&request);
+        let doing = request.doing();
         match tokio::time::timeout(self.timeout, self.ask(&request)).await {
             Ok(answer) => answer.map_err(|stop| stop.failure(doing)),
             Err(_) => Err(outcome::silent(self.timeout, doing)),

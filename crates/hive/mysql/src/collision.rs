@@ -1,18 +1,19 @@
-//! Deadlocks and locks that take too long: the server has rolled back, so the same again, a few times, at random
-//! distances.
+//! Deadlocks and locks that take too long: the server has rolled back, so the same again.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
-const TRIES_MAX: u32 = 6;
-const FIRST: Duration = Duration::from_millis(4);
+use honeyflow_runtime::Backoff;
 
-#[derive(Default)]
 pub(crate) struct Tries {
-    done: u32,
+    after_deadlock: honeyflow_runtime::Tries,
     has_waited: bool,
+}
+
+impl Default for Tries {
+    fn default() -> Tries {
+        let backoff = Backoff::new(Duration::from_millis(8), Duration::from_millis(150));
+        Tries { after_deadlock: honeyflow_runtime::Tries::new(backoff, 6), has_waited: false }
+    }
 }
 
 impl Tries {
@@ -23,32 +24,6 @@ impl Tries {
 
     /// Waits before the next try; false if there is none.
     pub async fn wait(&mut self) -> bool {
-        self.done += 1;
-        if self.done >= TRIES_MAX {
-            return false;
-        }
-        tokio::time::sleep(pause(self.done, RandomState::new().hash_one(self.done))).await;
-        true
-    }
-}
-
-/// Half to all of a time that doubles.
-fn pause(tries: u32, random: u64) -> Duration {
-    let longest = FIRST * 2_u32.saturating_pow(tries);
-    let half = longest / 2;
-    half + half * u32::try_from(random % 1000).unwrap_or(0) / 1000
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_are_not_all_the_same() {
-        for tries in 1..TRIES_MAX {
-            let (shortest, longest) = (pause(tries, 0), pause(tries, 999));
-            assert!(shortest >= FIRST && shortest < longest && longest < 2 * shortest);
-            assert!(pause(tries + 1, 0) >= longest);
-        }
+        self.after_deadlock.wait().await
     }
 }

@@ -36,30 +36,6 @@ fn names(request: &Request) -> Vec<&Name> {
     }
 }
 
-pub(crate) fn doing(request: &Request) -> &'static str {
-    match request {
-        Request::Join { .. } => "join the hive",
-        Request::Beat { .. } => "beat",
-        Request::Leave { .. } => "leave the hive",
-        Request::Bury { .. } => "bury a node",
-        Request::Mend => "mend the hive",
-        Request::Look { .. } => "look at leases",
-        Request::Take { .. } => "take a lease",
-        Request::HandOver { .. } => "hand over a lease",
-        Request::Release { .. } => "release a lease",
-        Request::SetHeir { .. } => "name an heir",
-        Request::Count { .. } | Request::Tally => "count the hive",
-        Request::Missed { .. } => "note a missed chore",
-        Request::Sweep { .. } => "sweep the hive",
-        Request::View => "read the hive",
-        Request::Events { .. } | Request::History { .. } => "read events",
-        Request::NewLineage { .. } => "record the lineage",
-        Request::Behind { .. } => "hold the hive",
-        Request::AcceptRestore { .. } => "accept a restore",
-        Request::Limit(_) => "ask the limits",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -165,7 +165,7 @@ impl Place {
                         request = Request::View;
                         continue;
                     }
-                    Err(stop) => return Ok((true, Err(stop.failure(answer::doing(&request))))),
+                    Err(stop) => return Ok((true, Err(stop.failure(request.doing())))),
                 },
                 Err(error) => error,
             };
@@ -183,13 +183,13 @@ impl Place {
                     return Ok(failure);
                 }
             } else {
-                return Ok((is_of_use, Err(outcome::failure(&error, answer::doing(&request)))));
+                return Ok((is_of_use, Err(outcome::failure(&error, request.doing()))));
             }
         }
     }
 
     async fn nothing(&self, connection: &mut PgConnection, request: &Request) -> Result<Reply, Failure> {
-        let doing = answer::doing(request);
+        let doing = request.doing();
         let answers = session::play(connection, self.hive.ask_nothing()).await;
         let answers = answers.map_err(|error| outcome::failure(&error, doing))?;
         answer::nothing(request, &answers).map_err(|stop| stop.failure(doing))

@@ -2,6 +2,7 @@
 
 use honeyflow_event::{Event, PRIORITY_LEVELS};
 use honeyflow_store::{
+    Names,
     admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
     write::OF_RUN,
 };
@@ -10,32 +11,12 @@ use crate::{
     definition,
     driver::{self, AssertSqlSafe, Error, PgConnection, PgRow, Query, Row},
     recover,
-    row::{self, Names, Read},
+    row::{self, Read},
     session, table,
 };
 
 /// How much of a parked payload people are shown.
 const HEAD_BYTES: u32 = 4096;
-
-pub(crate) fn is_read(admin: &Admin) -> bool {
-    match admin {
-        Admin::Lag
-        | Admin::Parked { .. }
-        | Admin::Paused
-        | Admin::Events { .. }
-        | Admin::Failures { .. }
-        | Admin::History { .. }
-        | Admin::TableKeys { .. }
-        | Admin::Definitions { .. }
-        | Admin::Tasks => true,
-        Admin::RetryParked { .. }
-        | Admin::PutDefinitions(_)
-        | Admin::DropParked(_)
-        | Admin::Pause(_)
-        | Admin::Resume { .. }
-        | Admin::PutTask { .. } => false,
-    }
-}
 
 /// Inside a transaction that only reads.
 pub(crate) async fn read(connection: &mut PgConnection, admin: &Admin) -> Result<AdminReply, Error> {

@@ -1,48 +1,9 @@
-//! Deadlocks, serialisation failures, locks that take too long: the whole transaction again, a few times, at random
-//! distances.
+//! Deadlocks, serialisation failures, locks that take too long: the whole transaction again.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::time::Duration;
 
-const TRIES_MAX: u32 = 5;
-const FIRST: Duration = Duration::from_millis(5);
+use honeyflow_runtime::{Backoff, Tries};
 
-#[derive(Default)]
-pub(crate) struct Tries {
-    done: u32,
-}
-
-impl Tries {
-    /// Waits before the next try; false if there is none.
-    pub async fn wait(&mut self) -> bool {
-        self.done += 1;
-        if self.done >= TRIES_MAX {
-            return false;
-        }
-        tokio::time::sleep(pause(self.done, RandomState::new().hash_one(self.done))).await;
-        true
-    }
-}
-
-/// Half to all of a time that doubles.
-fn pause(tries: u32, random: u64) -> Duration {
-    let longest = FIRST * 2_u32.saturating_pow(tries);
-    let half = longest / 2;
-    half + half * u32::try_from(random % 1000).unwrap_or(0) / 1000
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ob_54_pauses_grow_and_are_not_all_the_same() {
-        for tries in 1..TRIES_MAX {
-            let (shortest, longest) = (pause(tries, 0), pause(tries, 999));
-            assert!(shortest >= FIRST && shortest < longest && longest < 2 * shortest);
-            assert!(pause(tries + 1, 0) >= longest);
-        }
-    }
+pub(crate) const fn tries() -> Tries {
+    Tries::new(Backoff::new(Duration::from_millis(10), Duration::from_millis(100)), 5)
 }

@@ -149,7 +149,7 @@ impl Door {
     }
 
     async fn transact(&mut self, work: &Work<'_>) -> Result<Reply, Error> {
-        let mut tries = collision::Tries::default();
+        let mut tries = collision::tries();
         loop {
             let mut connection = self.session.take().await?;
             let timeout = if work.is_large() { LARGE_TIMEOUT } else { self.options.timeout };

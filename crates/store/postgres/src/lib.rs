@@ -117,7 +117,7 @@ impl PostgresStore {
 
     /// Makes our tables, or brings them to the newest version.
     pub async fn migrate(&self) -> Result<Installed, Failure> {
-        let mut tries = collision::Tries::default();
+        let mut tries = collision::tries();
         loop {
             let installed = self.installed().await?;
             match installed {
@@ -278,7 +278,7 @@ impl Lanes {
     }
 
     async fn admin(&self, admin: Admin) -> Result<Reply, Failure> {
-        if !admin::is_read(&admin) {
+        if !admin.is_read() {
             return ask(&self.door, |answer| door::Job::Admin { admin, answer }).await;
         }
         let failed = |error: &Error| outcome::failure(error, "read");

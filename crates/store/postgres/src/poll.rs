@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use hashbrown::HashSet;
 use honeyflow_event::EventId;
 use honeyflow_runtime::Failure;
-use honeyflow_store::{Poll, Polled, Reply, write::Checkpoint};
+use honeyflow_store::{Names, Poll, Polled, Reply, write::Checkpoint};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -21,7 +21,6 @@ use crate::{
     door,
     driver::{Either, Error, PgConnection},
     lane, outcome, recover,
-    row::Names,
     session::{self, Session, within},
 };
 

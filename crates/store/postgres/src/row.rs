@@ -3,11 +3,10 @@
 //! Rows may have been written by hand in any language; a row of unknown kind is named to the engine, which sets it
 //! aside.
 
-use std::{str::FromStr, sync::Arc};
+use std::str::FromStr;
 
-use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
-use honeyflow_store::poll::Oversized;
+use honeyflow_store::{Names, poll::Oversized};
 
 use crate::driver::{self, Error, PgRow, Row};
 
@@ -21,26 +20,6 @@ pub(crate) fn columns(max: &str) -> String {
          o.format, o.kind, o.tenant, o.entity_key, (extract(epoch from o.created_at) * 1000)::bigint, o.traceparent,
          o.root, octet_length(o.payload), case when octet_length(o.payload) <= {max} then o.payload end"
     )
-}
-
-const NAMES_MAX: usize = 4096;
-
-/// The same few names come in every row: one allocation for each name instead of each row.
-#[derive(Default)]
-pub(crate) struct Names(HashSet<Name>);
-
-impl Names {
-    pub fn get(&mut self, text: &str) -> Name {
-        if let Some(name) = self.0.get(text) {
-            return Arc::clone(name);
-        }
-        if self.0.len() >= NAMES_MAX {
-            self.0.clear();
-        }
-        let name: Name = text.into();
-        self.0.insert(Arc::clone(&name));
-        name
-    }
 }
 
 #[derive(Clone)]

@@ -96,7 +96,7 @@ impl Writer {
 
     /// Repeated as a whole while it collides with others.
     async fn group(&mut self, jobs: &[Job]) -> Result<Vec<Result<Reply, Failure>>, Error> {
-        let mut tries = collision::Tries::default();
+        let mut tries = collision::tries();
         loop {
             let mut connection = self.session.take().await?;
             let timeout = self.options.timeout;

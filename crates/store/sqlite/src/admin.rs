@@ -3,7 +3,7 @@
 use honeyflow_event::{Event, Key, Name, key};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    KeyColumn, KeyType,
+    KeyColumn, KeyType, Names,
     admin::{Admin, AdminReply, Again, Lag, ParkedFilter, ParkedRow, Task},
     write::OF_RUN,
 };
@@ -11,32 +11,12 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_it
 
 use crate::{
     definition, outcome, recover, rewrite,
-    row::{self, COLUMNS, Names, Read},
+    row::{self, COLUMNS, Read},
     value, write,
 };
 
 /// How much of a parked payload people are shown.
 const HEAD_BYTES: i64 = 4096;
-
-pub(crate) fn is_read(admin: &Admin) -> bool {
-    match admin {
-        Admin::Lag
-        | Admin::Parked { .. }
-        | Admin::Paused
-        | Admin::Events { .. }
-        | Admin::Failures { .. }
-        | Admin::History { .. }
-        | Admin::TableKeys { .. }
-        | Admin::Definitions { .. }
-        | Admin::Tasks => true,
-        Admin::RetryParked { .. }
-        | Admin::PutDefinitions(_)
-        | Admin::DropParked(_)
-        | Admin::Pause(_)
-        | Admin::Resume { .. }
-        | Admin::PutTask { .. } => false,
-    }
-}
 
 pub(crate) fn read(connection: &Connection, admin: &Admin) -> Result<AdminReply, Failure> {
     let result = match admin {

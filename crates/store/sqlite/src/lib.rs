@@ -16,7 +16,6 @@ mod lane;
 mod large;
 mod load;
 mod outcome;
-pub mod planted;
 mod poll;
 mod recover;
 mod rewrite;
@@ -37,6 +36,9 @@ use rusqlite::{Connection, InterruptHandle};
 use tokio::sync::oneshot;
 
 pub use connection::Options;
+// PB-2: what is journaled is written whatever the fence says; PB-20: what is parked leaves its rows behind; PB-30: what
+// was parked long ago is removed with old history.
+pub use honeyflow_runtime::planted;
 pub use load::Prepared;
 pub use schema::Installed;
 
@@ -206,7 +208,7 @@ impl Lanes {
     }
 
     async fn admin(&self, admin: Admin) -> Result<Reply, Failure> {
-        if admin::is_read(&admin) {
+        if admin.is_read() {
             let work = move |loader: &mut Loader| loader.answer(&admin, ADMIN_TIMEOUT);
             return self.loader.ask(work).await.map(Reply::Admin);
         }

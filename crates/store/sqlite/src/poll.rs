@@ -12,14 +12,14 @@ use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, PRIORITY_DEFAULT, PRIORITY_LEVELS};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{
-    Poll, Polled,
+    Names, Poll, Polled,
     poll::{PassedOver, Sweep},
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use crate::{
     outcome, recover,
-    row::{self, COLUMNS, Head, Names, Read},
+    row::{self, COLUMNS, Head, Read},
     write,
 };
 

@@ -3,11 +3,8 @@
 //! Rows may have been written by hand in any language. What does not fit our types is bent where that cannot hurt
 //! (a priority out of range); a row of unknown kind is named to the engine, which sets it aside.
 
-use std::sync::Arc;
-
-use hashbrown::HashSet;
 use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
-use honeyflow_store::poll::Oversized;
+use honeyflow_store::{Names, poll::Oversized};
 use rusqlite::{Row, types::ValueRef};
 
 use crate::capture;
@@ -18,26 +15,6 @@ pub(crate) const COLUMNS: &str = "id, entity, workflow, dedupe, format, kind, te
 
 /// Payloads that capture has written by triggers of SQLite.
 const FORMAT_CAPTURED: i64 = 2;
-
-const NAMES_MAX: usize = 4096;
-
-/// The same few names come in every row: one allocation for each name instead of each row.
-#[derive(Default)]
-pub(crate) struct Names(HashSet<Name>);
-
-impl Names {
-    pub fn get(&mut self, text: &str) -> Name {
-        if let Some(name) = self.0.get(text) {
-            return Arc::clone(name);
-        }
-        if self.0.len() >= NAMES_MAX {
-            self.0.clear();
-        }
-        let name: Name = text.into();
-        self.0.insert(Arc::clone(&name));
-        name
-    }
-}
 
 pub(crate) enum Read {
     Event(Event),

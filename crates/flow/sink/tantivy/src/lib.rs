@@ -21,7 +21,6 @@ mod generation;
 mod opened;
 mod outcome;
 mod pending;
-pub mod planted;
 mod schema;
 mod search;
 mod sink;
@@ -31,4 +30,7 @@ mod writer;
 pub use build::MISFIT;
 pub use config::{Field, FieldKind, Options};
 pub use sink::TantivySink;
+// `no-version-check`: an older stamp overwrites a newer document; `no-tombstone`: a delete is forgotten as soon as it is
+// committed; `sync-fails`: the disk reports an error at every sync.
+pub use honeyflow_runtime::planted;
 pub use writer::Counters;

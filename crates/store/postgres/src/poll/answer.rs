@@ -2,7 +2,7 @@
 
 use hashbrown::{HashMap, HashSet};
 use honeyflow_event::{Event, EventId, PRIORITY_LEVELS};
-use honeyflow_store::{Poll, Polled};
+use honeyflow_store::{Names, Poll, Polled};
 
 use super::{
     Gathered,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     driver::{Error, PgRow},
-    row::{self, Found, Names, Read},
+    row::{self, Found, Read},
 };
 
 /// Payloads of one message; the rest is left for the next.

@@ -3,14 +3,12 @@
 
 use futures_util::StreamExt;
 use honeyflow_event::{EventId, PRIORITY_LEVELS};
-use honeyflow_store::{Poll, poll::Sweep};
+use honeyflow_store::{Names, Poll, poll::Sweep};
 
 use super::{Gathered, answer::BYTES_MAX, ask};
 use crate::{
     driver::{Either, Error, PgConnection},
-    literal,
-    row::{self, Names},
-    session,
+    literal, row, session,
 };
 
 pub(crate) async fn sweep(

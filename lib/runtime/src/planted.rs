@@ -1,11 +1,7 @@
-//! Bugs planted on purpose: a suite that stays green with one of them on is worth nothing.
+//! Bugs planted on purpose: a test that stays green with one of them on is worth nothing.
 //!
 //! Without the feature `planted`, [`on`] is a constant and every call site compiles to nothing. A plant belongs to a
-//! thread; a store's threads take over the one of the thread that opened it.
-//!
-//! - `PB-2`: what is journaled is written whatever the fence says
-//! - `PB-20`: what is parked leaves its rows behind
-//! - `PB-30`: what was parked long ago is removed with old history
+//! thread; a part with threads of its own hands the one of its opener to them ([`current`]).
 
 #[cfg(all(feature = "planted", not(debug_assertions)))]
 compile_error!("the feature `planted` puts bugs into the program: it is for tests, never for a release");
@@ -31,7 +27,7 @@ pub fn plant(bug: Plant) {
 }
 
 #[cfg(feature = "planted")]
-pub(crate) fn current() -> Plant {
+pub fn current() -> Plant {
     PLANTED.get()
 }
 
@@ -43,9 +39,9 @@ pub const fn on(_bug: &str) -> bool {
 }
 
 #[cfg(not(feature = "planted"))]
-pub(crate) const fn plant(_bug: Plant) {}
+pub const fn plant(_bug: Plant) {}
 
 #[cfg(not(feature = "planted"))]
-pub(crate) const fn current() -> Plant {
+pub const fn current() -> Plant {
     None
 }
