@@ -10,10 +10,11 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
+use honeyflow_event::Name;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
     contract::limit as ledger,
-    limit::{Definition, Limit, Terms},
+    limit::{Definition, Limit, Terms, service::change::told_name},
     service::Role,
 };
 use honeyflow_invariant::rate::{Given, rate_holds};
@@ -227,6 +228,13 @@ async fn set(node: &Node, quota: &str) -> ledger::Reply {
     }
 }
 
+async fn stored(node: &Node) -> Vec<Name> {
+    match node.line.call(Request::Limit(ledger::Request::Limits)).await {
+        Ok(Reply::Limit(ledger::Reply::Limits { limits, .. })) => limits.into_iter().map(|limit| limit.name).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// HV-71: a change reaches every node with its heartbeats, and holds from then on.
 pub async fn hv_71_a_change_is_learnt_by_heartbeats(open: impl Open) {
     let nodes = fleet(&open, "2000/s").await;
@@ -241,6 +249,10 @@ pub async fn hv_71_what_was_set_lasts_until_what_is_told_changes(open: impl Open
     let first = join(&open, "a", "2000/s").await;
     set(&first, "400/s").await;
     until("it is set", || first.api.terms().rate.permits == 400).await;
+    while !stored(&first).await.iter().any(|name| **name == *told_name("api")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(first.api.terms().rate.permits, 400, "nobody set it again");
     first.hive.leave().await;
     let second = join(&open, "b", "2000/s").await;
     // Had it been told, the change would be in the store by now: a limit of another name is set after it.

@@ -166,7 +166,7 @@ enum Aim {
     All { takes: Vec<(Arc<State>, u128, u64)>, told: Told, again: bool },
     Refund,
     Limits,
-    Set,
+    Set(Name),
 }
 
 struct Landed {
@@ -193,6 +193,8 @@ pub struct Service {
     read_at_ns: Option<u64>,
     /// Limits of which the store knows what this process was told.
     told: BTreeSet<Name>,
+    /// Limits that this process has set as it was told; whoever sets them after that is right.
+    set: BTreeSet<Name>,
     /// Grows with every ask for slots.
     seq: u64,
     /// Hive time at a moment of ours.
@@ -222,6 +224,7 @@ impl Service {
             reading: false,
             read_at_ns: None,
             told: BTreeSet::new(),
+            set: BTreeSet::new(),
             seq: 0,
             hive_ms: None,
             compared,

@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
 use honeyflow_store::{Names, poll::Oversized};
 
 use crate::driver::{self, Error, PgRow, Row};

@@ -3,7 +3,7 @@
 //! Rows may have been written by hand in any language. What does not fit our types is bent where that cannot hurt
 //! (a priority out of range); a row of unknown kind is named to the engine, which sets it aside.
 
-use honeyflow_event::{Event, EventId, Kind, Name, PRIORITY_LEVELS};
+use honeyflow_event::{Event, EventId, Kind, PRIORITY_LEVELS};
 use honeyflow_store::{Names, poll::Oversized};
 use rusqlite::{Row, types::ValueRef};
 

@@ -46,13 +46,7 @@ impl Service {
             Aim::All { takes, told, again } => self.land_all(takes, told, again, reply.as_ref()),
             Aim::Refund => {}
             Aim::Limits => self.land_limits(asked_ns, reply),
-            Aim::Set => {
-                self.reading = false;
-                match reply {
-                    Some(_) => self.read_limits(),
-                    None => self.read_again(),
-                }
-            }
+            Aim::Set(name) => self.land_set(name, reply.as_ref()),
         }
     }
 

@@ -9,7 +9,7 @@
 //! |-----------------------------|-------------------------|-----------------------------------------------|
 //! | the same                    | anything                | nothing: what somebody has set stands         |
 //! | something else, or nothing  | what this node was told | writes down what it was told                  |
-//! | something else, or nothing  | something else          | sets the limit, then writes down              |
+//! | something else, or nothing  | something else          | sets the limit once, then writes down         |
 //!
 //! So a limit that a person has set lasts until what is told changes itself. Each process looks once: a fleet of two
 //! minds does not quarrel, the last one that started is right.
@@ -75,15 +75,16 @@ impl Service {
     fn tell(&mut self, state: &Arc<State>, stored: &Limit, told: Option<&Limit>) {
         let rule = state.defined.rule();
         let newest = |limit: &Limit| limit.next.unwrap_or(limit.now);
+        let is_set = newest(stored).rule == rule || self.set.contains(&state.name);
         if self.reading || self.told.contains(&state.name) {
             return;
         }
         if told.is_some_and(|told| newest(told).rule == rule) {
             self.told.insert(state.name.clone());
-        } else if newest(stored).rule == rule && told.is_none_or(|told| told.next.is_none()) {
+        } else if is_set && told.is_none_or(|told| told.next.is_none()) {
             let was = told.map(|told| told.now.version);
             self.write(told_name(&state.name), rule, was);
-        } else if newest(stored).rule != rule && stored.next.is_none() {
+        } else if !is_set && stored.next.is_none() {
             self.set(state, Some(stored.now.version));
         } else {
             // Another change is on its way; once it is in force, this one can be told.
@@ -103,7 +104,19 @@ impl Service {
 
     fn write(&mut self, limit: Name, rule: Rule, was: Option<u64>) {
         self.reading = true;
-        self.ask(Aim::Set, ledger::Request::Set { limit, was, rule, after_ms: 0 });
+        self.ask(Aim::Set(limit.clone()), ledger::Request::Set { limit, was, rule, after_ms: 0 });
+    }
+
+    pub(super) fn land_set(&mut self, name: Name, reply: Option<&ledger::Reply>) {
+        self.reading = false;
+        match reply {
+            Some(ledger::Reply::Set { .. }) => {
+                self.set.insert(name);
+                self.read_limits();
+            }
+            Some(_) => self.read_limits(),
+            None => self.read_again(),
+        }
     }
 
     fn plan(
