@@ -1,4 +1,4 @@
-//! The files of one generation, as one writer's session sees them. Four things are added to Tantivy's own directory:
+//! The files of one generation, as one writer's session sees them. Five things are added to Tantivy's own directory:
 //!
 //! - **The end is the end.** A closed session changes nothing any more. Merges outlive their writer; one that finished
 //!   late would otherwise put an old `meta.json` over the next writer's commit.
@@ -9,8 +9,9 @@
 //!   is synced after the rename, before the commit returns.
 //! - **Two rounds of syncs per commit, not ten.** Nothing counts before a `meta.json` names it, so the files of a commit,
 //!   the new `meta.json` and the folder are synced together, side by side; then comes the rename, then the folder once
-//!   more. The list of managed files is not synced: it only serves garbage collection, and an unreadable one counts as
-//!   empty.
+//!   more.
+//! - **The folder is the list of its files.** Tantivy keeps one in `.managed.json`, for garbage collection, and replaces it
+//!   for every file it makes; where freed blocks are discarded at once, each time may take a tenth of a second.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -35,6 +36,7 @@ use crate::planted;
 
 const META: &str = "meta.json";
 const MANAGED: &str = ".managed.json";
+const SEGMENT_DIGITS: usize = 32;
 /// More files than this do not stay open for a common sync.
 const UNSYNCED_MAX: usize = 64;
 /// The file system makes one journal entry of syncs that arrive together.
@@ -210,9 +212,27 @@ impl Guarded {
         files.push(meta);
         files.push(File::open(&self.path)?);
         self.session.sync_together(&files)?;
-        fs::rename(&temporary, self.path.join(META))?;
+        let target = self.path.join(META);
+        let replaced = File::open(&target);
+        fs::rename(&temporary, target)?;
+        // its blocks are freed when the last one lets go of it
+        self.session.drop_later(replaced);
         self.session.sync(&File::open(&self.path)?)
     }
+
+    /// Files of segments: those of the last commit, and what a crash has left.
+    fn managed(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        let names = names.filter_map(io::Result::transpose).collect::<io::Result<Vec<String>>>()?;
+        Ok(names.into_iter().filter(|name| is_of_segment(name)).collect())
+    }
+}
+
+/// They begin with the segment's identity.
+pub(crate) fn is_of_segment(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(segment, _)| {
+        segment.len() == SEGMENT_DIGITS && segment.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 impl std::fmt::Debug for Guarded {
@@ -252,11 +272,11 @@ impl Directory for Guarded {
     }
 
     fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
-        let content = self.files.atomic_read(path)?;
-        if path == Path::new(MANAGED) && serde_json::from_slice::<Vec<PathBuf>>(&content).is_err() {
-            return Err(OpenReadError::FileDoesNotExist(path.to_owned()));
+        if path != Path::new(MANAGED) {
+            return self.files.atomic_read(path);
         }
-        Ok(content)
+        let managed = self.managed().and_then(|names| serde_json::to_vec(&names).map_err(io::Error::from));
+        managed.map_err(|error| OpenReadError::wrap_io_error(error, path.to_owned()))
     }
 
     /// The state stays locked while `meta.json` is replaced: a closed session is closed.
@@ -264,9 +284,7 @@ impl Directory for Guarded {
         let mut state = self.session.lock();
         state.open()?;
         if path == Path::new(MANAGED) {
-            let (target, temporary) = (self.path.join(MANAGED), self.path.join(".managed.next"));
-            let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, &target));
-            return state.note(false, written);
+            return Ok(());
         }
         debug_assert_eq!(path, Path::new(META));
         let files = std::mem::take(&mut state.unsynced);

@@ -20,7 +20,7 @@ use tantivy::{
 };
 
 use crate::{
-    directory::{Guarded, Session},
+    directory::{Guarded, Session, is_of_segment},
     outcome,
     schema::Layout,
 };
@@ -136,11 +136,7 @@ impl Generation {
         let named: Vec<PathBuf> = segments.iter().flat_map(segment_files).collect();
         for entry in fs::read_dir(&self.path)?.flatten() {
             let name = entry.file_name();
-            let of_a_segment = name
-                .to_str()
-                .and_then(|name| name.split_once('.'))
-                .is_some_and(|(id, _)| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
-            if of_a_segment && !named.iter().any(|file| file.as_os_str() == name) {
+            if name.to_str().is_some_and(is_of_segment) && !named.iter().any(|file| file.as_os_str() == name) {
                 fs::remove_file(entry.path())?;
             }
         }

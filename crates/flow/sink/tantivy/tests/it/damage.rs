@@ -116,3 +116,26 @@ async fn f28_a_torn_list_of_managed_files_does_no_harm() {
     assert_eq!(sink.count().await, Ok(40));
     assert!(!generation.join("0123456789abcdef0123456789abcdef.store").exists(), "what no commit names is removed");
 }
+
+/// Also of segments that an earlier writer made: the folder itself is the list of what may have to go.
+#[tokio::test]
+async fn files_of_merged_segments_are_removed_while_it_writes() {
+    let (home, generation) = filled().await;
+    let old = file(&generation, "store");
+    let sink = open(home.path());
+    let unnamed = || {
+        let meta = fs::read_to_string(generation.join("meta.json")).unwrap().replace('-', "");
+        let names = fs::read_dir(&generation).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let of_segments = names.filter_map(|name| Some(name.split_once('.')?.0.to_owned()));
+        of_segments.filter(|id| id.len() == 32 && !meta.contains(id)).count()
+    };
+    for n in 0.. {
+        assert!(n < 2_000, "{} files are left", unnamed());
+        let writes = (0..40).map(|k| put(&format!("k{k}"), stamp(2, n), json!({"title": format!("book {k} {n}")})));
+        sink.write(writes.collect()).await;
+        if n > 20 && !old.exists() && unnamed() == 0 {
+            break;
+        }
+    }
+    assert!(!generation.join(".managed.json").exists(), "no list has to be replaced with each file");
+}
