@@ -1,0 +1,61 @@
+//! Vectors have no code of their own in versions 4 and 5: they come as the name of the server's class.
+
+use super::kind::Type;
+
+const MARSHAL: &str = "org.apache.cassandra.db.marshal.";
+/// A vector of vectors of vectors is nobody's data.
+const DEPTH_MAX: usize = 4;
+
+/// Classes of elements that have one length; others stay custom.
+const ELEMENTS: &[(&str, Type)] = &[
+    ("FloatType", Type::Float),
+    ("DoubleType", Type::Double),
+    ("Int32Type", Type::Int),
+    ("LongType", Type::Bigint),
+    ("ShortType", Type::Smallint),
+    ("ByteType", Type::Tinyint),
+    ("BooleanType", Type::Boolean),
+    ("UUIDType", Type::Uuid),
+    ("TimeUUIDType", Type::Timeuuid),
+    ("TimestampType", Type::Timestamp),
+];
+
+pub fn of_class(class: &str) -> Type {
+    vector(class, DEPTH_MAX).unwrap_or_else(|| Type::Custom(class.to_owned()))
+}
+
+fn vector(class: &str, depth: usize) -> Option<Type> {
+    let name = class.trim().strip_prefix(MARSHAL)?;
+    if let Some((_, element)) = ELEMENTS.iter().find(|(element, _)| *element == name) {
+        return (depth < DEPTH_MAX).then(|| element.clone());
+    }
+    let inside = name.strip_prefix("VectorType(")?.strip_suffix(')')?;
+    let (of, count) = inside.rsplit_once(',')?;
+    let of = vector(of, depth.checked_sub(1)?)?;
+    let kind = Type::Vector(Box::new(of), count.trim().parse().ok().filter(|count| *count > 0)?);
+    kind.fixed_bytes().is_some().then_some(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_vectors_are_read() {
+        let class = |inside: &str| of_class(&format!("{MARSHAL}VectorType({MARSHAL}{inside})"));
+        assert_eq!(class("FloatType , 3"), Type::Vector(Box::new(Type::Float), 3));
+        assert_eq!(class(&format!("VectorType({MARSHAL}Int32Type,2),4")).to_string(), "vector<vector<int, 2>, 4>");
+    }
+
+    #[test]
+    fn cq_7_other_classes_stay_what_they_are() {
+        let huge = format!("{MARSHAL}VectorType({MARSHAL}FloatType,{})", usize::MAX);
+        let deep = format!("{}{MARSHAL}FloatType{}", format!("{MARSHAL}VectorType(").repeat(9), ",2)".repeat(9));
+        let text = format!("{MARSHAL}VectorType({MARSHAL}UTF8Type,2)");
+        let none = format!("{MARSHAL}VectorType({MARSHAL}FloatType,0)");
+        let alone = format!("{MARSHAL}FloatType");
+        for class in [&huge, &deep, &text, &none, &alone, "", "x", "VectorType("] {
+            assert_eq!(of_class(class), Type::Custom(class.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Servers that send anything at all: no byte of theirs makes the reader panic, wait for what cannot come, or reserve
+//! memory by a number they merely claim.
+
+use honeyflow_cassandra::wire::frame::Inbound;
+use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Response, Version};
+use honeyflow_cassandra::{Malformed, Type, Value};
+
+use crate::codec::{WAYS, inbound, received, sent};
+use crate::random::Random;
+use crate::speak::{self, Body, opcode};
+
+/// Bodies of every kind of answer.
+fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
+    let nested = Type::Map(Box::new((Type::Text, Type::List(Box::new(Type::Tuple(vec![Type::Int, Type::Uuid]))))));
+    let columns = [("id", Type::Int), ("name", Type::Text), ("nested", nested), ("d", Type::Duration)];
+    let cells = vec![Some(vec![0, 0, 0, 7]), Some(b"honey".to_vec()), Some([0; 4].to_vec()), Some(vec![2, 4, 6])];
+    let none = vec![None; 4];
+    let replicas = || Body::new().u16(4).i32(1).i32(2);
+    let failures = match version {
+        Version::V4 => replicas().i32(1),
+        Version::V5 => replicas().i32(1).u8(4).raw(&[127, 0, 0, 1]).u16(1),
+    };
+    let address = Body::new().u8(4).raw(&[127, 0, 0, 1]).i32(9042);
+    vec![
+        (opcode::READY, vec![]),
+        (opcode::AUTHENTICATE, Body::new().string("PasswordAuthenticator").0),
+        (opcode::AUTH_CHALLENGE, Body::new().bytes(Some(b"more")).0),
+        (opcode::AUTH_SUCCESS, Body::new().bytes(None).0),
+        (opcode::SUPPORTED, Body::new().u16(1).string("COMPRESSION").strings(&["lz4", "snappy"]).0),
+        (opcode::RESULT, Body::new().i32(1).0),
+        (opcode::RESULT, speak::rows(&columns, &[cells.clone(), none, cells], Some(b"next page"))),
+        (opcode::RESULT, speak::bare_rows(2, &[vec![Some(vec![1]), None]])),
+        (opcode::RESULT, Body::new().i32(3).string("keyspace").0),
+        (opcode::RESULT, speak::prepared(version, b"statement", &columns[..2], &[0], &columns)),
+        (opcode::RESULT, Body::new().i32(5).string("CREATED").string("TABLE").string("k").string("t").0),
+        (opcode::EVENT, Body::new().string("STATUS_CHANGE").string("UP").raw(&address.0).0),
+        (opcode::EVENT, Body::new().string("TOPOLOGY_CHANGE").string("NEW_NODE").raw(&address.0).0),
+        (opcode::EVENT, Body::new().string("SCHEMA_CHANGE").string("DROPPED").string("KEYSPACE").string("k").0),
+        (opcode::ERROR, speak::error(0x1000, "unavailable", replicas())),
+        (opcode::ERROR, speak::error(0x1100, "write timeout", replicas().string("SIMPLE"))),
+        (opcode::ERROR, speak::error(0x1300, "read failure", failures.clone().u8(1))),
+        (opcode::ERROR, speak::error(0x1500, "write failure", failures.string("BATCH"))),
+        (opcode::ERROR, speak::error(0x2400, "exists", Body::new().string("k").string("t"))),
+        (opcode::ERROR, speak::error(0x2500, "unprepared", Body::new().short_bytes(b"id"))),
+    ]
+}
+
+/// Reads it as deep as anybody would.
+fn read_all(envelope: &Envelope, version: Version) -> Result<(), Malformed> {
+    if let Answer::Rows(rows) = Response::read(envelope, version)?.answer {
+        for row in rows.iter() {
+            let row = row?;
+            for at in 0..row.columns().len() {
+                let _ = row.at::<Value>(at);
+                let _ = row.at::<&str>(at);
+                let _ = row.at::<Vec<Option<i32>>>(at);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One to four changes: a byte, a length set to something extreme, a piece cut out, doubled or put in.
+fn spoilt(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
+    for _ in 0..=random.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = random.below(bytes.len());
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.byte(),
+            2 => bytes.truncate(at),
+            3 => {
+                let extreme: [i32; 7] = [-1, -2, i32::MIN, i32::MAX, 0x00ff_ffff, 0, 1 << 20];
+                let number = extreme[random.below(extreme.len())].to_be_bytes();
+                let room = number.len().min(bytes.len() - at);
+                bytes[at..at + room].copy_from_slice(&number[..room]);
+            }
+            4 => {
+                let put = random.bytes(9);
+                let put = &put[..1 + random.below(8)];
+                bytes.splice(at..at, put.iter().copied());
+            }
+            _ => {
+                let end = at + random.below(bytes.len() - at);
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(end..end, piece);
+            }
+        }
+    }
+    bytes
+}
+
+/// A few thousand spoilt messages of each kind, with headers and checksums that are right.
+#[test]
+fn cq_7_spoilt_bodies_never_panic() {
+    let mut wrong = 0;
+    for version in [Version::V4, Version::V5] {
+        for (kind, (opcode, body)) in corpus(version).into_iter().enumerate() {
+            for seed in 0..3000 {
+                let mut random = Random(seed << 8 | kind as u64);
+                let flags = if random.below(8) == 0 { random.byte() & 0x0e } else { 0 };
+                let body = spoilt(&mut random, body.clone()).into();
+                let opcode = honeyflow_cassandra::wire::Opcode::of_code(opcode).unwrap();
+                let envelope = Envelope { flags, stream: 0, opcode, body };
+                wrong += usize::from(read_all(&envelope, version).is_err());
+            }
+        }
+    }
+    assert!(wrong > 10_000, "so few were found out: {wrong}");
+}
+
+#[test]
+fn cq_7_every_prefix_of_every_body_is_read_or_refused() {
+    for version in [Version::V4, Version::V5] {
+        for (opcode, body) in corpus(version) {
+            let opcode = honeyflow_cassandra::wire::Opcode::of_code(opcode).unwrap();
+            let envelope = |body: &[u8]| Envelope { flags: 0, stream: 0, opcode, body: body.to_vec().into() };
+            read_all(&envelope(&body), version).unwrap();
+            for length in 0..body.len() {
+                let _ = read_all(&envelope(&body[..length]), version);
+            }
+        }
+    }
+}
+
+/// Whole streams, spoilt on the way: framing, compression and checksums have to bear it.
+#[test]
+fn cq_7_spoilt_streams_never_panic() {
+    for (n, way) in WAYS.into_iter().enumerate() {
+        let corpus = corpus(way.0);
+        for seed in 0..2000_u64 {
+            let mut random = Random(seed << 8 | n as u64);
+            let messages: Vec<Vec<u8>> = (0..3)
+                .map(|stream| {
+                    let (opcode, body) = &corpus[random.below(corpus.len())];
+                    let message = speak::message(way.0, 0, stream, *opcode, body);
+                    // Half of them go wrong before they are framed, so that checksums do not catch it.
+                    if random.below(2) == 0 { spoilt(&mut random, message) } else { message }
+                })
+                .filter(|message| message.len() > 9)
+                .collect();
+            let bytes = sent(way, &messages);
+            let bytes = if random.below(2) == 0 { spoilt(&mut random, bytes) } else { bytes };
+            let mut inbound = inbound(way);
+            let piece = 1 + random.below(97);
+            for envelope in received(&mut inbound, &bytes, piece).unwrap_or_default() {
+                let _ = read_all(&envelope, way.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn cq_7_noise_never_panics() {
+    for (n, way) in WAYS.into_iter().enumerate() {
+        for seed in 0..2000_u64 {
+            let mut random = Random(seed << 8 | n as u64);
+            let length = random.below(300);
+            let mut noise = random.bytes(length);
+            if let Some(first) = noise.first_mut().filter(|_| seed % 2 == 0) {
+                *first = 0x80 | way.0.number();
+            }
+            let mut plain = Inbound::new(way.0, 1 << 20);
+            plain.set_compression(way.1);
+            for mut inbound in [plain, inbound(way)] {
+                for envelope in received(&mut inbound, &noise, 50).unwrap_or_default() {
+                    let _ = read_all(&envelope, way.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn cq_7_a_frame_above_the_limit_is_refused_by_its_header_alone() {
+    let mut inbound = Inbound::new(Version::V4, 1000);
+    let header = speak::message(Version::V4, 0, 0, opcode::RESULT, &[0; 1001]);
+    inbound.raw.extend_from_slice(&header[..9]);
+    assert_eq!(inbound.message(), Err(Malformed::Large { what: "a body", bytes: 1001, max: 1000 }));
+    let mut negative = Inbound::new(Version::V4, 1000);
+    negative.raw.extend_from_slice(&[0x84, 0, 0, 0, 8, 0x80, 0, 0, 0]);
+    assert!(matches!(negative.message(), Err(Malformed::Value { .. })));
+    // In segments, as soon as the header is there.
+    let way = (Version::V5, Compression::None);
+    let mut small = Inbound::new(way.0, 1000);
+    small.begin_segments();
+    let message = speak::message(Version::V5, 0, 0, opcode::RESULT, &vec![0; 200_000]);
+    let bytes = sent(way, &[message]);
+    assert!(matches!(received(&mut small, &bytes[..140_000], 4096), Err(Malformed::Large { .. })));
+}
+
+#[test]
+fn cq_7_rows_without_columns_have_no_end_and_are_refused() {
+    let body = Body::new().i32(2).i32(0).i32(0).i32(i32::MAX).0;
+    let opcode = honeyflow_cassandra::wire::Opcode::Result;
+    let envelope = Envelope { flags: 0, stream: 0, opcode, body: body.into() };
+    assert!(matches!(Response::read(&envelope, Version::V4), Err(Malformed::Value { .. })));
+}
+
+/// Claims of a gigabyte in a few bytes, in a process that may not have that much: reserving by them ends it.
+#[test]
+fn cq_7_memory_follows_what_arrived_not_what_is_claimed() {
+    let program = std::env::current_exe().unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 600000; exec \"$0\" --exact hostile::claims --test-threads 1 --nocapture"])
+        .arg(program)
+        .env("MAKE_CLAIMS", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("CLAIMS WERE MADE"), "{said}");
+}
+
+/// The other process of the test above; by itself it does nothing.
+#[test]
+fn claims() {
+    if std::env::var_os("MAKE_CLAIMS").is_none() {
+        return;
+    }
+    const GIGABYTE: i32 = 1 << 30;
+    for version in [Version::V4, Version::V5] {
+        for (opcode, body) in corpus(version) {
+            let opcode = honeyflow_cassandra::wire::Opcode::of_code(opcode).unwrap();
+            for at in 0..body.len() {
+                for claim in [GIGABYTE, i32::MAX, 0x2000_0000] {
+                    for width in [2, 4] {
+                        let mut body = body.clone();
+                        let claim = &claim.to_be_bytes()[..width.min(body.len() - at)];
+                        body[at..at + claim.len()].copy_from_slice(claim);
+                        let _ = read_all(&Envelope { flags: 0, stream: 0, opcode, body: body.into() }, version);
+                    }
+                }
+            }
+        }
+    }
+    for compression in [Compression::Lz4, Compression::Snappy] {
+        let lz4 = [&GIGABYTE.to_be_bytes()[..], &[0x0f, 0, 0, 0]].concat();
+        let snappy = [0x80, 0x80, 0x80, 0x80, 0x04, 0, 0];
+        for packed in [&lz4[..], &snappy[..]] {
+            let mut inbound = Inbound::new(Version::V4, usize::MAX);
+            inbound.set_compression(compression);
+            let message = speak::message(Version::V4, 1, 0, opcode::RESULT, packed);
+            assert!(received(&mut inbound, &message, 100).is_err());
+        }
+    }
+    // A header that announces a gigabyte, and then only a little of it.
+    let mut inbound = Inbound::new(Version::V4, usize::MAX);
+    let mut header = speak::message(Version::V4, 0, 0, opcode::RESULT, &[]);
+    header[5..9].copy_from_slice(&GIGABYTE.to_be_bytes());
+    assert_eq!(received(&mut inbound, &[&header[..], &[0; 5000]].concat(), 100), Ok(vec![]));
+    println!("CLAIMS WERE MADE");
+}

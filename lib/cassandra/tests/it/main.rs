@@ -1,0 +1,7 @@
+//! The protocol against a second hand: what a server would say is written here by code that the crate does not share.
+
+mod codec;
+mod differential;
+mod hostile;
+mod random;
+mod speak;
