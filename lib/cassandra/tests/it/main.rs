@@ -1,7 +1,9 @@
 //! The protocol against a second hand: what a server would say is written here by code that the crate does not share.
 
 mod codec;
+mod connection;
 mod differential;
 mod hostile;
 mod random;
+mod scripted;
 mod speak;

@@ -1,0 +1,265 @@
+//! One connection that carries many requests at once.
+//!
+//! A task of its own owns the socket; handles send it messages over a bounded channel and wait for their answers. Who
+//! stops waiting leaves an orphan: its stream stays taken until the answer has come, so no late answer reaches another.
+
+mod handshake;
+mod login;
+mod prepare;
+mod request;
+mod settings;
+mod streams;
+mod tls;
+mod transport;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{Cause, Error};
+use crate::wire::{Answer, Compression, Notice, Request, Topic, Version};
+use transport::{Exchange, Transport};
+
+pub use login::{Dialogue, Login, Password, Secret};
+pub use settings::{Settings, Versions};
+pub use tls::Tls;
+
+/// Notices that nobody has taken yet; more are dropped, since a notice is only a hint to look.
+const NOTICES_MAX: usize = 64;
+
+#[derive(Debug, Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// As errors name it.
+    server: Arc<str>,
+    /// Under which prepared statements are remembered: stays the same when the address changes.
+    identity: Arc<str>,
+    version: Version,
+    compression: Compression,
+    requests: mpsc::Sender<Exchange>,
+    /// Why it ended.
+    ended: watch::Receiver<Option<Arc<Cause>>>,
+    closing: watch::Sender<Option<Instant>>,
+    notices: std::sync::Mutex<Option<mpsc::Receiver<Notice>>>,
+    tally: Arc<Tally>,
+}
+
+/// What the transport tells about itself while it runs.
+#[derive(Debug)]
+struct Tally {
+    begun: Instant,
+    in_flight: AtomicU32,
+    orphans: AtomicU32,
+    /// Milliseconds after `begun`.
+    last_read: AtomicU64,
+    /// Too many orphans, or one too old: it takes nothing new.
+    worn: AtomicBool,
+    notices_dropped: AtomicU64,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            orphans: AtomicU32::new(0),
+            last_read: AtomicU64::new(0),
+            worn: AtomicBool::new(false),
+            notices_dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn read_now(&self) {
+        let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_read.store(elapsed, Ordering::Relaxed);
+    }
+}
+
+/// How long the parts of connecting may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Until the stream is open.
+    pub tcp: Duration,
+    /// From there until the first request may be sent: TLS, versions, login, keyspace.
+    pub ready: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tcp: Duration::from_millis(500), ready: Duration::from_secs(2) }
+    }
+}
+
+impl Connection {
+    /// Connects to a server by TCP. A refused version of the protocol is followed by the next lower one, on a new stream.
+    pub async fn connect(to: SocketAddr, settings: &Settings, limits: Limits) -> Result<Self, Error> {
+        let server: Arc<str> = to.to_string().into();
+        Self::connect_as(&server, Arc::clone(&server), settings, limits, || tcp(to, settings, limits.tcp)).await
+    }
+
+    /// The same over streams of any kind; `identity` is what the server is known by for good.
+    pub async fn connect_as<S, F>(
+        server: &Arc<str>,
+        identity: Arc<str>,
+        settings: &Settings,
+        limits: Limits,
+        dial: impl Fn() -> F,
+    ) -> Result<Self, Error>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        F: Future<Output = std::io::Result<S>>,
+    {
+        let mut version = settings.versions.highest;
+        loop {
+            let stream = dial().await.map_err(|error| Cause::Connect(Arc::new(error)).at(server))?;
+            let by = Instant::now() + limits.ready;
+            let opened = match &settings.tls {
+                None => open(stream, version, server, &identity, settings, by, limits.ready).await,
+                Some(tls) => {
+                    let secured = async {
+                        let stream = timeout_at(by, tls.secure(stream, server)).await;
+                        stream.map_err(|_| Cause::Silent { asked: "the TLS handshake", within: limits.ready })?
+                    };
+                    match secured.await {
+                        Ok(stream) => open(stream, version, server, &identity, settings, by, limits.ready).await,
+                        Err(cause) => Err(cause),
+                    }
+                }
+            };
+            match (opened, version.lower().filter(|lower| *lower >= settings.versions.lowest)) {
+                (Ok(connection), _) => return Ok(connection),
+                (Err(Cause::Version { .. }), Some(lower)) => version = lower,
+                (Err(cause), _) => return Err(cause.at(server)),
+            }
+        }
+    }
+
+    /// As errors name it.
+    pub fn server(&self) -> &Arc<str> {
+        &self.shared.server
+    }
+
+    pub fn version(&self) -> Version {
+        self.shared.version
+    }
+
+    /// What was agreed on; may be another than the one that was asked for.
+    pub fn compression(&self) -> Compression {
+        self.shared.compression
+    }
+
+    /// Requests that were sent and not answered yet, orphans included.
+    pub fn in_flight(&self) -> u32 {
+        self.shared.tally.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Those of them whose caller has gone, as of the last look (once a second).
+    pub fn orphans(&self) -> u32 {
+        self.shared.tally.orphans.load(Ordering::Relaxed)
+    }
+
+    pub fn last_read(&self) -> Instant {
+        let tally = &self.shared.tally;
+        tally.begun + Duration::from_millis(tally.last_read.load(Ordering::Relaxed))
+    }
+
+    /// It has ended, or is worn out: nothing new should be sent.
+    pub fn broken(&self) -> bool {
+        self.shared.ended.borrow().is_some() || self.shared.tally.worn.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the connection has.
+    pub async fn closed(&self) {
+        let mut ended = self.shared.ended.clone();
+        let _ = ended.wait_for(Option::is_some).await;
+    }
+
+    /// Why it ended, if it has.
+    pub fn ended(&self) -> Option<Error> {
+        let cause = self.shared.ended.borrow().clone();
+        cause.map(|cause| (*cause).clone().at(&self.shared.server))
+    }
+
+    /// Asks for a sign of life.
+    pub async fn probe(&self, by: Instant) -> bool {
+        matches!(self.send(&Request::Options, by, false).await, Ok(response) if matches!(response.answer, Answer::Supported(_)))
+    }
+
+    /// Takes no more requests, lets those under way finish until then, and closes.
+    pub async fn close(&self, by: Instant) {
+        self.shared.closing.send_replace(Some(by));
+        self.closed().await;
+    }
+
+    /// Has the server tell about its cluster from now on; the second call on a connection gets an empty channel.
+    pub async fn listen(&self, by: Instant) -> Result<mpsc::Receiver<Notice>, Error> {
+        let notices = self.shared.notices.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let response = self.send(&Request::Register(&Topic::ALL), by, false).await?;
+        match response.answer {
+            Answer::Ready => Ok(notices.unwrap_or_else(|| mpsc::channel(1).1)),
+            other => Err(Cause::Unexpected { asked: "REGISTER", got: other.name() }.at(&self.shared.server)),
+        }
+    }
+}
+
+async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    version: Version,
+    server: &Arc<str>,
+    identity: &Arc<str>,
+    settings: &Settings,
+    by: Instant,
+    within: Duration,
+) -> Result<Connection, Cause> {
+    let ready = handshake::Handshake::new(stream, version, settings, by, within).run().await?;
+    let (requests, received) = mpsc::channel(settings.queue_max);
+    let (end, ended) = watch::channel(None);
+    let (closing, close) = watch::channel(None);
+    let (notify, notices) = mpsc::channel(NOTICES_MAX);
+    let tally = Arc::new(Tally::new());
+    let compression = ready.compression;
+    let transport = Transport::new(ready, received, notify, Arc::clone(&tally), settings);
+    tokio::spawn(transport.run(close, end));
+    let shared = Shared {
+        server: Arc::clone(server),
+        identity: Arc::clone(identity),
+        version,
+        compression,
+        requests,
+        ended,
+        closing,
+        notices: Some(notices).into(),
+        tally,
+    };
+    Ok(Connection { shared: Arc::new(shared) })
+}
+
+async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -> std::io::Result<TcpStream> {
+    let late = |_| {
+        let text = format!("no connection was accepted within {within:?}");
+        std::io::Error::new(std::io::ErrorKind::TimedOut, text)
+    };
+    let stream = tokio::time::timeout(within, TcpStream::connect(to)).await.map_err(late)??;
+    bound_dead_peers(&stream, settings.dead_after)?;
+    Ok(stream)
+}
+
+/// Small messages go at once, and a peer that is gone without a word is noticed by the kernel.
+pub fn bound_dead_peers(stream: &TcpStream, dead_after: Duration) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(dead_after).with_interval(dead_after / 4))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(dead_after))?;
+    Ok(())
+}

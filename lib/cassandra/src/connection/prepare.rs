@@ -1,0 +1,184 @@
+//! Prepared statements on one connection: prepared once per server, and again when the server has forgotten them.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Connection;
+use super::request::parameters;
+use super::transport::Guard;
+use crate::batch::Batch;
+use crate::error::{Cause, Error};
+use crate::options::Options;
+use crate::statement::{Known, Statement};
+use crate::value::{BindAll, bind_all};
+use crate::wire::request::Prose;
+use crate::wire::{self, Answer, Bound, Code, Prepared, Request, Response, Version};
+
+impl Connection {
+    /// What the server knows of the statement; prepares it there if nobody has.
+    pub async fn prepare(&self, statement: &Statement, by: Instant) -> Result<Arc<Prepared>, Error> {
+        let known = statement.at(&self.shared.identity);
+        match known.prepared() {
+            Some(prepared) => Ok(prepared),
+            None => self.prepare_anew(statement, &known, None, by).await,
+        }
+    }
+
+    /// One prepares, the others wait for it. `stale` is what the server said it does not know.
+    async fn prepare_anew(
+        &self,
+        statement: &Statement,
+        known: &Known,
+        stale: Option<&Arc<Prepared>>,
+        by: Instant,
+    ) -> Result<Arc<Prepared>, Error> {
+        let begun = Instant::now();
+        let silent = |_| Cause::Silent { asked: "PREPARE", within: by.saturating_duration_since(begun) };
+        let turn = tokio::time::timeout_at(by, known.turn.lock()).await;
+        let _turn = turn.map_err(|late| self.error(silent(late)))?;
+        if let Some(prepared) = known.prepared()
+            && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &prepared))
+        {
+            return Ok(prepared);
+        }
+        let request = Request::Prepare { text: statement.text(), keyspace: statement.keyspace() };
+        let response = self.answered(&request, &Options::default(), by, None).await?;
+        match response.answer {
+            Answer::Prepared(prepared) => {
+                let prepared = Arc::new(prepared);
+                known.set(Arc::clone(&prepared));
+                Ok(prepared)
+            }
+            other => Err(self.error(Cause::Unexpected { asked: "PREPARE", got: other.name() })),
+        }
+    }
+
+    pub async fn execute(&self, statement: &Statement, values: impl BindAll, how: &Options) -> Result<Response, Error> {
+        self.execute_by(statement, &values, how, Instant::now() + how.within, None).await
+    }
+
+    pub(crate) async fn execute_by(
+        &self,
+        statement: &Statement,
+        values: &(impl BindAll + ?Sized),
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        if statement.is_conditional() && how.timestamp.is_some() {
+            return Err(self.error(Cause::TimestampOnConditional));
+        }
+        let prepared = self.prepare(statement, by).await?;
+        let first = self.execute_as(statement, &prepared, values, how, by, guard).await;
+        match first {
+            Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
+                let known = statement.at(&self.shared.identity);
+                let prepared = self.prepare_anew(statement, &known, Some(&prepared), by).await?;
+                self.execute_as(statement, &prepared, values, how, by, None).await
+            }
+            other => other,
+        }
+    }
+
+    async fn execute_as(
+        &self,
+        statement: &Statement,
+        prepared: &Arc<Prepared>,
+        values: &(impl BindAll + ?Sized),
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        let bound = bind_all(values, &prepared.parameters).map_err(|why| self.error(why.into()))?;
+        // Version 5 tells when the columns have changed; version 4 would keep silent, so it always sends them.
+        let tells = self.shared.version >= Version::V5 && prepared.result_id.is_some();
+        let skip_metadata = !prepared.columns.is_empty() && (tells || statement.has_fixed_columns());
+        let how_sent = parameters(how, Some(&bound), skip_metadata);
+        let request = Request::Execute { id: &prepared.id, result_id: prepared.result_id.as_deref(), how: how_sent };
+        let mut response = self.answered(&request, how, by, guard).await?;
+        if let Answer::Rows(rows) = response.answer {
+            let rows = rows.with_columns(&prepared.columns).map_err(|why| self.error(why.into()))?;
+            if let Some(id) = rows.changed_id() {
+                let changed = Prepared {
+                    result_id: Some(id.clone()),
+                    columns: Arc::clone(rows.columns()),
+                    ..(**prepared).clone()
+                };
+                statement.at(&self.shared.identity).set(Arc::new(changed));
+            }
+            response.answer = Answer::Rows(rows);
+        }
+        Ok(response)
+    }
+
+    pub async fn batch(&self, batch: &Batch, how: &Options) -> Result<Response, Error> {
+        self.batch_by(batch, how, Instant::now() + how.within, None).await
+    }
+
+    pub(crate) async fn batch_by(
+        &self,
+        batch: &Batch,
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        if how.timestamp.is_some() && batch.is_conditional() {
+            return Err(self.error(Cause::TimestampOnConditional));
+        }
+        let bound = self.bind(batch, by).await?;
+        match self.batch_as(batch, &bound, how, by, guard).await {
+            Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
+                // The server names one, and has most likely forgotten them all.
+                for (part, (prepared, _)) in batch.parts().zip(&bound) {
+                    if let Some(statement) = &part.statement {
+                        let known = statement.at(&self.shared.identity);
+                        self.prepare_anew(statement, &known, prepared.as_ref(), by).await?;
+                    }
+                }
+                let bound = self.bind(batch, by).await?;
+                self.batch_as(batch, &bound, how, by, None).await
+            }
+            other => other,
+        }
+    }
+
+    async fn bind(&self, batch: &Batch, by: Instant) -> Result<Vec<(Option<Arc<Prepared>>, Bound)>, Error> {
+        let mut bound = Vec::with_capacity(batch.len());
+        for part in batch.parts() {
+            bound.push(match &part.statement {
+                None => (None, Bound::default()),
+                Some(statement) => {
+                    let prepared = self.prepare(statement, by).await?;
+                    let values = bind_all(&*part.values, &prepared.parameters).map_err(|why| self.error(why.into()))?;
+                    (Some(prepared), values)
+                }
+            });
+        }
+        Ok(bound)
+    }
+
+    async fn batch_as(
+        &self,
+        batch: &Batch,
+        bound: &[(Option<Arc<Prepared>>, Bound)],
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        let prose = batch.parts().zip(bound).map(|(part, (prepared, values))| {
+            let prose = prepared.as_ref().map_or(Prose::Text(&part.text), |prepared| Prose::Prepared(&prepared.id));
+            (prose, values)
+        });
+        let statements: Vec<(Prose<'_>, &Bound)> = prose.collect();
+        let request = Request::Batch(wire::Batch {
+            kind: batch.kind(),
+            statements: &statements,
+            consistency: how.consistency,
+            serial: how.serial,
+            timestamp: how.timestamp,
+            keyspace: how.keyspace.as_deref(),
+        });
+        self.answered(&request, how, by, guard).await
+    }
+}

@@ -1,0 +1,119 @@
+//! Requests on one connection, each with its own deadline.
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::Connection;
+use super::transport::{Exchange, Guard, Outcome};
+use crate::error::{Cause, Error};
+use crate::options::Options;
+use crate::wire::envelope::Outgoing;
+use crate::wire::{Answer, Bound, Opcode, Parameters, Request, Response};
+
+impl Connection {
+    /// A statement without values. Whoever has values prepares it: only then their types are known.
+    pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
+        self.query_by(text, how, Instant::now() + how.within, None).await
+    }
+
+    pub(crate) async fn query_by(
+        &self,
+        text: &str,
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        let conditional = how.timestamp.is_some() && crate::conditional::is_conditional(text);
+        if conditional {
+            return Err(self.error(Cause::TimestampOnConditional));
+        }
+        let request = Request::Query { text, how: parameters(how, None, false) };
+        self.answered(&request, how, by, guard).await
+    }
+
+    /// Any message; a refusal is an answer here.
+    pub(crate) async fn send(&self, request: &Request<'_>, by: Instant, tracing: bool) -> Result<Response, Error> {
+        self.send_with(request, by, tracing, None).await
+    }
+
+    /// The same, with a refusal as an error.
+    pub(crate) async fn answered(
+        &self,
+        request: &Request<'_>,
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        let response = self.send_with(request, by, how.tracing, guard).await?;
+        match response.answer {
+            Answer::Refused(refusal) => Err(self.error(Cause::Refused(refusal))),
+            _ => Ok(response),
+        }
+    }
+
+    async fn send_with(
+        &self,
+        request: &Request<'_>,
+        by: Instant,
+        tracing: bool,
+        guard: Option<Guard>,
+    ) -> Result<Response, Error> {
+        let message = request.encode(self.shared.version, self.shared.compression, tracing);
+        let message = message.map_err(|why| self.error(why.into()))?;
+        let begun = Instant::now();
+        let exchanged = timeout_at(by, self.exchange(message, guard)).await;
+        let silent = |_| Cause::Silent { asked: name(request.opcode()), within: by.saturating_duration_since(begun) };
+        let envelope = exchanged.map_err(silent).and_then(|envelope| envelope).map_err(|cause| self.error(cause))?;
+        Response::read(&envelope, self.shared.version).map_err(|malformed| {
+            // The frame was right and its contents were not: whatever this peer is, it gets no further request.
+            self.shared.closing.send_replace(Some(Instant::now()));
+            self.error(malformed.into())
+        })
+    }
+
+    async fn exchange(&self, message: Outgoing, guard: Option<Guard>) -> Result<crate::wire::Envelope, Cause> {
+        let (answer, answered) = oneshot::channel();
+        if self.shared.requests.send(Exchange { message, answer, guard }).await.is_err() {
+            return Err(self.lost(false));
+        }
+        match answered.await {
+            Ok(Outcome::Answered(envelope)) => Ok(envelope),
+            Ok(Outcome::Unsent) => Err(self.lost(false)),
+            Err(_) => Err(self.lost(true)),
+        }
+    }
+
+    /// It has ended; the reason stands there before anybody is told.
+    fn lost(&self, sent: bool) -> Cause {
+        let why = self.shared.ended.borrow().as_ref().map_or(Cause::Closed, |cause| (**cause).clone());
+        Cause::Lost { why: Box::new(why), sent }
+    }
+
+    pub(crate) fn error(&self, cause: Cause) -> Error {
+        cause.at(&self.shared.server)
+    }
+}
+
+pub(super) fn parameters<'a>(how: &'a Options, values: Option<&'a Bound>, skip_metadata: bool) -> Parameters<'a> {
+    Parameters {
+        consistency: how.consistency,
+        serial: how.serial,
+        values,
+        skip_metadata,
+        page_size: how.page_size,
+        page: how.page.as_deref(),
+        timestamp: how.timestamp,
+        keyspace: how.keyspace.as_deref(),
+    }
+}
+
+fn name(opcode: Opcode) -> &'static str {
+    match opcode {
+        Opcode::Query => "QUERY",
+        Opcode::Prepare => "PREPARE",
+        Opcode::Execute => "EXECUTE",
+        Opcode::Batch => "BATCH",
+        Opcode::Register => "REGISTER",
+        _ => "OPTIONS",
+    }
+}

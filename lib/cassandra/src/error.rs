@@ -1,0 +1,104 @@
+//! Why something did not happen, and at which server.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::value::Unfit;
+use crate::wire::request::TooLong;
+use crate::wire::{Code, Malformed, Refusal, Version};
+
+/// What happened, with the server it happened at: `127.0.0.1:9042 did not answer EXECUTE within 2s`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{server} {cause}")]
+pub struct Error {
+    pub server: Arc<str>,
+    pub cause: Cause,
+}
+
+/// Each text goes on after the name of the server.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Cause {
+    #[error("could not be connected to: {0}")]
+    Connect(Arc<io::Error>),
+    #[error("could not be connected to by TLS: {0}")]
+    Tls(String),
+    #[error("refused the login: {0}; check user and password, and whether the server is still starting")]
+    Login(String),
+    #[error(
+        "speaks version {spoken} of the protocol, and {asked} was asked for; set the range of versions accordingly"
+    )]
+    Version { asked: Version, spoken: u8 },
+    #[error("did not answer {asked} within {within:?}")]
+    Silent { asked: &'static str, within: Duration },
+    #[error("closed the connection{0}")]
+    Ended(Ending),
+    #[error("sent something that is not CQL: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("answered {asked} with {got}")]
+    Unexpected { asked: &'static str, got: &'static str },
+    #[error("answered a request that nobody made (stream {0})")]
+    Stranger(i16),
+    #[error("took no byte for {0:?}")]
+    Stuck(Duration),
+    #[error("was lost under the request: it {why}")]
+    Lost { why: Box<Cause>, sent: bool },
+    #[error("is not used any more: the connection was closed by us")]
+    Closed,
+    #[error("refused: {0}")]
+    Refused(Refusal),
+    #[error("was not asked: {0}")]
+    Unfit(#[from] Unfit),
+    #[error("was not asked: {0}")]
+    TooLong(#[from] TooLong),
+    #[error("was not asked: a timestamp does not go with a conditional statement; leave one of them out")]
+    TimestampOnConditional,
+}
+
+/// What the system said when the connection ended.
+#[derive(Debug, Clone)]
+pub struct Ending(pub Option<Arc<io::Error>>);
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))
+    }
+}
+
+/// Whether the server did what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executed {
+    No,
+    Unknown,
+}
+
+impl Cause {
+    pub(crate) fn at(self, server: &Arc<str>) -> Error {
+        Error { server: Arc::clone(server), cause: self }
+    }
+
+    pub(crate) fn broken(error: io::Error) -> Self {
+        let only_ended = error.kind() == io::ErrorKind::UnexpectedEof;
+        Self::Ended(Ending((!only_ended).then(|| Arc::new(error))))
+    }
+
+    pub fn executed(&self) -> Executed {
+        match self {
+            Self::Lost { sent, .. } if *sent => Executed::Unknown,
+            Self::Silent { .. } | Self::Ended(_) | Self::Malformed(_) | Self::Unexpected { .. } => Executed::Unknown,
+            Self::Stranger(_) | Self::Stuck(_) => Executed::Unknown,
+            Self::Refused(refusal) => match refusal.code {
+                Code::Server
+                | Code::Truncate
+                | Code::WriteTimeout { .. }
+                | Code::WriteFailure { .. }
+                | Code::CdcWriteFailure
+                | Code::CasUnknown { .. }
+                | Code::Other(_) => Executed::Unknown,
+                _ => Executed::No,
+            },
+            _ => Executed::No,
+        }
+    }
+}

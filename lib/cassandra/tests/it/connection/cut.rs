@@ -1,0 +1,111 @@
+//! A whole exchange, cut after each of its bytes: handshake, login, prepare, two pages, a notice, an error.
+
+use std::sync::{Arc, Mutex};
+
+use cassandra_protocol::frame::message_request::RequestBody;
+use honeyflow_cassandra::connection::{Connection, Password, Secret, Settings};
+use honeyflow_cassandra::error::{Cause, Error};
+use honeyflow_cassandra::wire::{Compression, Version};
+use honeyflow_cassandra::{Options, Statement, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::{PATIENCE, limits, settings};
+use crate::scripted::{Say, Script, refuse};
+use crate::speak::{self, Body, opcode};
+
+const WAYS: [(Version, Compression); 3] =
+    [(Version::V4, Compression::None), (Version::V5, Compression::None), (Version::V5, Compression::Lz4)];
+
+fn script() -> Script {
+    let script = Script::new(|heard| match &heard.request {
+        RequestBody::Prepare(_) => {
+            Say::Answer(opcode::RESULT, speak::prepared(heard.version, b"id", &[], &[], &[("v", Type::Text)]))
+        }
+        RequestBody::Execute(execute) => {
+            let first = execute.query_parameters.paging_state.is_none();
+            // Too long for one segment, so that a message is spread over several.
+            let long = if first { "x".repeat(140_000) } else { "end".to_owned() };
+            let rows = [vec![Some(long.into_bytes())]];
+            let body = speak::rows(&[("v", Type::Text)], &rows, first.then_some(b"next"));
+            let notice = Body::new().string("STATUS_CHANGE").string("UP").u8(4).raw(&[127, 0, 0, 2]).i32(9042).0;
+            Say::Messages(vec![(-1, opcode::EVENT, notice), (heard.stream, opcode::RESULT, body)])
+        }
+        _ => refuse(0x2200, Body::new()),
+    });
+    Script { password: Some(("bee", "honey")), ..script }
+}
+
+fn login(way: (Version, Compression)) -> Settings {
+    let login = Password { user: "bee".to_owned(), password: Secret::Plain("honey".to_owned()) };
+    Settings { login: Some(Arc::new(login)), ..settings(way.0, way.1) }
+}
+
+/// Over a stream whose other end is in our hands.
+async fn over(stream: DuplexStream, settings: &Settings) -> Result<(), Error> {
+    let stream = Mutex::new(Some(stream));
+    let dial = || {
+        let stream = stream.lock().unwrap().take();
+        async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
+    };
+    let connection = Connection::connect_as(&"server".into(), "server".into(), settings, limits(), dial).await?;
+    let how = Options::within(PATIENCE);
+    let statement = Statement::new("SELECT v FROM t");
+    let first = connection.execute(&statement, (), &how).await?.into_rows();
+    let next = first.next_page().expect("there is a second page").clone();
+    let second = connection.execute(&statement, (), &how.clone().page(next)).await?.into_rows();
+    assert_eq!(second.first::<(&str,)>().unwrap(), Some(("end",)));
+    let refused = connection.query("SELECT", &how).await.unwrap_err();
+    if matches!(refused.cause, Cause::Refused(_)) { Ok(()) } else { Err(refused) }
+}
+
+/// One exchange of which only so many bytes come back, then nothing more; with how many came.
+async fn cut_after(bytes: usize, settings: &Settings) -> (Result<(), Error>, usize) {
+    let (client, mut middle) = tokio::io::duplex(1 << 20);
+    let (mut far, server) = tokio::io::duplex(1 << 20);
+    let server = tokio::spawn(script().talk(server));
+    let carry = tokio::spawn(async move {
+        let mut left = bytes;
+        let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        while left > 0 {
+            tokio::select! {
+                read = middle.read(&mut up) => match read {
+                    Ok(0) | Err(_) => break,
+                    Ok(read) => far.write_all(&up[..read]).await.unwrap(),
+                },
+                read = far.read(&mut down) => {
+                    let read = read.unwrap().min(left);
+                    left -= read;
+                    if middle.write_all(&down[..read]).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        bytes - left
+    });
+    let outcome = over(client, settings).await;
+    let came = carry.await.unwrap();
+    server.abort();
+    (outcome, came)
+}
+
+/// PL-165
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cq_7_an_exchange_cut_at_any_byte_ends_with_a_typed_error() {
+    for way in WAYS {
+        let settings = login(way);
+        let (outcome, whole) = cut_after(usize::MAX, &settings).await;
+        outcome.unwrap();
+        // Inside the long message one place is like another.
+        let cuts = (0..whole).filter(|cut| *cut < 600 || *cut + 300 > whole || cut % 7919 == 0);
+        for cut in cuts {
+            let (outcome, came) = cut_after(cut, &settings).await;
+            assert_eq!(came, cut);
+            let error = outcome.expect_err("it was cut");
+            assert!(error.to_string().starts_with("server "), "{error}");
+            let ended = |cause: &Cause| matches!(cause, Cause::Ended(_));
+            let lost = matches!(&error.cause, Cause::Lost { why, .. } if ended(why));
+            assert!(ended(&error.cause) || lost, "cut at {cut}: {error}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Prepared statements: once per server, again when forgotten, by the columns that really came.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cassandra_protocol::frame::message_request::RequestBody;
+use cassandra_protocol::types::{CBytes, CBytesShort};
+use honeyflow_cassandra::error::Cause;
+use honeyflow_cassandra::wire::{Compression, Version};
+use honeyflow_cassandra::{Batch, Statement, Type};
+use tokio::time::Instant;
+
+use super::{PATIENCE, connect, connected, patient, settings};
+use crate::scripted::{Heard, Say, Script, refuse};
+use crate::speak::{self, Body, opcode};
+
+/// A server that knows prepared statements until it forgets them. Executing one returns the number of its text.
+#[derive(Clone, Default)]
+struct Memory {
+    known: Arc<Mutex<HashSet<Vec<u8>>>>,
+    prepares: Arc<AtomicUsize>,
+    flags: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Memory {
+    fn script(&self) -> Script {
+        let memory = self.clone();
+        Script::new(move |heard| memory.say(heard))
+    }
+
+    fn say(&self, heard: &Heard) -> Say {
+        let unprepared = |id: &[u8]| refuse(0x2500, Body::new().short_bytes(id));
+        match &heard.request {
+            RequestBody::Prepare(prepare) => {
+                self.prepares.fetch_add(1, Ordering::Relaxed);
+                let id = prepare.query.clone().into_bytes();
+                self.known.lock().unwrap().insert(id.clone());
+                let columns = [("n", Type::Int)];
+                let body = speak::prepared(heard.version, &id, &[("id", Type::Int)], &[0], &columns);
+                Say::Answer(opcode::RESULT, body)
+            }
+            RequestBody::Execute(execute) => {
+                let id = execute.id.clone().into_bytes().unwrap();
+                if !self.known.lock().unwrap().contains(&id) {
+                    return unprepared(&id);
+                }
+                self.flags.lock().unwrap().push(execute_flags(heard));
+                let row = vec![Some(7_i32.to_be_bytes().to_vec())];
+                let skip = execute_flags(heard) & 2 != 0;
+                let body =
+                    if skip { speak::bare_rows(1, &[row]) } else { speak::rows(&[("n", Type::Int)], &[row], None) };
+                Say::Answer(opcode::RESULT, body)
+            }
+            RequestBody::Batch(_) if self.known.lock().unwrap().is_empty() => unprepared(b"?"),
+            RequestBody::Batch(_) => Say::Answer(opcode::RESULT, Body::new().i32(1).0),
+            _ => Say::Nothing,
+        }
+    }
+
+    fn forget(&self) {
+        self.known.lock().unwrap().clear();
+    }
+
+    fn prepares(&self) -> usize {
+        self.prepares.load(Ordering::Relaxed)
+    }
+}
+
+/// The flags of an EXECUTE, which the other implementation does not show.
+fn execute_flags(heard: &Heard) -> u8 {
+    let skip = |at: usize| at + 2 + usize::from(u16::from_be_bytes([heard.body[at], heard.body[at + 1]]));
+    let after_id = skip(0);
+    match heard.version {
+        Version::V4 => heard.body[after_id + 2],
+        Version::V5 => heard.body[skip(after_id) + 2 + 3],
+    }
+}
+
+#[tokio::test]
+async fn cq_9_a_statement_is_prepared_once_however_many_ask_at_once() {
+    let memory = Memory::default();
+    let connection = connected(&memory.script()).await;
+    let statement = Statement::new("SELECT n FROM t WHERE id = ?");
+    let all = (0..100).map(|_| connection.execute(&statement, (1_i32,), &HOW)).collect::<Vec<_>>();
+    for answer in futures_util::future::join_all(all).await {
+        assert_eq!(answer.unwrap().into_rows().first::<(i32,)>().unwrap(), Some((7,)));
+    }
+    assert_eq!(memory.prepares(), 1);
+}
+
+static HOW: std::sync::LazyLock<honeyflow_cassandra::Options> = std::sync::LazyLock::new(patient);
+
+/// PL-166
+#[tokio::test]
+async fn cq_9_a_forgotten_statement_is_prepared_once_more_and_executed() {
+    let memory = Memory::default();
+    let connection = connected(&memory.script()).await;
+    let statement = Statement::new("SELECT n FROM t WHERE id = ?");
+    connection.execute(&statement, (1_i32,), &HOW).await.unwrap();
+    memory.forget();
+    let all = (0..1000).map(|_| connection.execute(&statement, (1_i32,), &HOW)).collect::<Vec<_>>();
+    for answer in futures_util::future::join_all(all).await {
+        assert_eq!(answer.unwrap().into_rows().first::<(i32,)>().unwrap(), Some((7,)));
+    }
+    assert_eq!(memory.prepares(), 2);
+}
+
+#[tokio::test]
+async fn cq_9_batches_are_prepared_again_too_each_statement_once() {
+    let memory = Memory::default();
+    let connection = connected(&memory.script()).await;
+    let (one, two) = (Statement::new("INSERT 1"), Statement::new("INSERT 2"));
+    let mut batch = Batch::logged();
+    for n in 0..5_i32 {
+        batch.push(&one, (n,));
+        batch.push(&two, (n,));
+    }
+    batch.push_text("DELETE FROM t WHERE id = 3");
+    connection.batch(&batch, &HOW).await.unwrap();
+    assert_eq!(memory.prepares(), 2);
+    memory.forget();
+    connection.batch(&batch, &HOW).await.unwrap();
+    assert_eq!(memory.prepares(), 4);
+}
+
+#[tokio::test]
+async fn cq_9_a_server_that_never_remembers_is_asked_twice_and_no_more() {
+    let memory = Memory::default();
+    let script = memory.script().first(|heard| match &heard.request {
+        RequestBody::Execute(_) => Some(refuse(0x2500, Body::new().short_bytes(b"id"))),
+        _ => None,
+    });
+    let connection = connected(&script).await;
+    let error = connection.execute(&Statement::new("SELECT n"), (1_i32,), &HOW).await.unwrap_err();
+    assert!(error.to_string().contains("statement not prepared"), "{error}");
+    assert_eq!(memory.prepares(), 2);
+}
+
+#[tokio::test]
+async fn cq_9_servers_are_asked_each_by_itself() {
+    let (first, second) = (Memory::default(), Memory::default());
+    let statement = Statement::new("SELECT n FROM t WHERE id = ?");
+    for memory in [&first, &second] {
+        let connection = connected(&memory.script()).await;
+        connection.prepare(&statement, Instant::now() + PATIENCE).await.unwrap();
+        connection.execute(&statement, (1_i32,), &HOW).await.unwrap();
+    }
+    assert_eq!((first.prepares(), second.prepares()), (1, 1));
+}
+
+#[tokio::test]
+async fn cq_10_version_4_always_asks_for_the_columns_unless_told_otherwise() {
+    let memory = Memory::default();
+    let connection = connect(&memory.script(), &settings(Version::V4, Compression::None)).await.unwrap();
+    let statement = Statement::new("SELECT n FROM t WHERE id = ?");
+    connection.execute(&statement, (1_i32,), &HOW).await.unwrap();
+    let fixed = statement.columns_fixed();
+    let rows = connection.execute(&fixed, (1_i32,), &HOW).await.unwrap().into_rows();
+    assert_eq!(rows.first::<(i32,)>().unwrap(), Some((7,)));
+    let skips: Vec<u8> = memory.flags.lock().unwrap().iter().map(|flags| flags & 2).collect();
+    assert_eq!(skips, [0, 2]);
+}
+
+/// The server says that columns have changed, and by what id they go from now on.
+#[tokio::test]
+async fn cq_10_version_5_follows_a_change_of_columns() {
+    let memory = Memory::default();
+    let ids = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&ids);
+    let script = memory.script().first(move |heard| {
+        let RequestBody::Execute(execute) = &heard.request else { return None };
+        let id = execute.result_metadata_id.clone().and_then(CBytesShort::into_bytes).unwrap();
+        seen.lock().unwrap().push(String::from_utf8(id.clone()).unwrap());
+        let cells = Body::new().i32(1).bytes(Some(&9_i64.to_be_bytes())).bytes(Some(b"new"));
+        let body = if id == b"columns-2" {
+            Body::new().i32(2).i32(4).i32(2)
+        } else {
+            let start = Body::new().i32(2).i32(1 | 8).i32(2).short_bytes(b"columns-2").string("k").string("t");
+            start.string("n").kind(&Type::Bigint).string("added").kind(&Type::Text)
+        };
+        Some(Say::Answer(opcode::RESULT, body.raw(&cells.0).0))
+    });
+    let connection = connect(&script, &settings(Version::V5, Compression::None)).await.unwrap();
+    let statement = Statement::new("SELECT * FROM t WHERE id = ?");
+    for _ in 0..2 {
+        let rows = connection.execute(&statement, (1_i32,), &HOW).await.unwrap().into_rows();
+        assert_eq!(rows.first::<(i64, &str)>().unwrap(), Some((9, "new")));
+    }
+    assert_eq!(*ids.lock().unwrap(), ["columns-1", "columns-2"]);
+}
+
+#[tokio::test]
+async fn cq_10_rows_of_another_width_than_their_columns_are_refused() {
+    let memory = Memory::default();
+    let script = memory.script().first(|heard| match &heard.request {
+        RequestBody::Execute(_) => Some(Say::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]]))),
+        _ => None,
+    });
+    let connection = connect(&script, &settings(Version::V5, Compression::None)).await.unwrap();
+    let error = connection.execute(&Statement::new("SELECT n"), (1_i32,), &HOW).await.unwrap_err();
+    assert!(matches!(error.cause, Cause::Malformed(_)), "{error}");
+}
+
+#[tokio::test]
+async fn values_that_do_not_fit_are_refused_before_they_are_sent() {
+    let memory = Memory::default();
+    let script = memory.script();
+    let connection = connected(&script).await;
+    let statement = Statement::new("SELECT n FROM t WHERE id = ?");
+    let error = connection.execute(&statement, ("one",), &HOW).await.unwrap_err();
+    assert!(error.to_string().ends_with("was not asked: column id: text does not fit int"), "{error}");
+    let heard = script.heard();
+    assert_eq!(heard.iter().filter(|word| *word == "EXECUTE").count(), 0, "{heard:?}");
+}
+
+#[tokio::test]
+async fn cq_14_pages_follow_one_another() {
+    let page = |from: i32, next: Option<&[u8]>| {
+        let rows: Vec<speak::Cells> = (from..from + 2).map(|n| vec![Some(n.to_be_bytes().to_vec())]).collect();
+        Say::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &rows, next))
+    };
+    let script = Script::new(move |heard| match &heard.request {
+        RequestBody::Query(query) => {
+            assert_eq!(query.query_params.page_size, Some(2));
+            match query.query_params.paging_state.clone().and_then(CBytes::into_bytes).as_deref() {
+                None => page(0, Some(b"two")),
+                Some(b"two") => page(2, None),
+                other => panic!("{other:?}"),
+            }
+        }
+        _ => Say::Nothing,
+    });
+    let connection = connected(&script).await;
+    let how = patient().page_size(2);
+    let first = connection.query("SELECT n FROM t", &how).await.unwrap().into_rows();
+    let next = first.next_page().unwrap().clone();
+    let second = connection.query("SELECT n FROM t", &how.page(next)).await.unwrap().into_rows();
+    assert_eq!(second.next_page(), None);
+    let all: Vec<(i32,)> = first.typed().chain(second.typed()).collect::<Result<_, _>>().unwrap();
+    assert_eq!(all, [(0,), (1,), (2,), (3,)]);
+}
