@@ -104,7 +104,8 @@ impl Bucket {
             if !(window.start_ms..window.end_ms).contains(&hive_ms) {
                 return Err(Denial::OtherWindow { hive_ms });
             }
-            if self.reset_ms != window.end_ms {
+            // A clock that went back over the edge, or nodes with different calendars, must not fill it again.
+            if window.start_ms >= self.reset_ms {
                 self.reset_ms = window.end_ms;
                 self.pool_u = self.rule.burst_u;
             }
@@ -113,7 +114,7 @@ impl Bucket {
             return Ok(());
         }
         let retry_ms = match window {
-            Some(window) => window.end_ms - hive_ms,
+            Some(window) => window.end_ms.max(self.reset_ms) - hive_ms,
             None => self.until_ms(cost_u, hive_ms).unwrap_or(u64::MAX),
         };
         Err(Denial::Empty { pool_u: self.pool_u, retry_ms })

@@ -118,3 +118,30 @@ fn hv_68_slots_never_exceed_their_number_even_when_it_falls() {
     assert_eq!(bucket.slots(&two, 3, 4).has, 3, "nothing is free, nothing is torn away");
     assert_eq!(bucket.slots(&two, 3, 0), SlotsHeld { has: 0, free: 1, max: 2, version: 2 });
 }
+
+/// HV-65: only a window that begins after the one before has ended is full again.
+#[test]
+fn hv_65_no_other_window_refills() {
+    let definition = definition(Rule::count(3));
+    let mut bucket = Bucket::fresh(&definition, definition.rule.burst_u, 0, START_MS);
+    let window = |start_ms, end_ms| Some(Window { start_ms: START_MS + start_ms, end_ms: START_MS + end_ms });
+    let mut admitted = 0;
+    // Over midnight and back, again and again.
+    for at_ms in [999, 1000, 999, 1001, 998, 1002] {
+        let day = if at_ms < 1000 { window(0, 1000) } else { window(1000, 2000) };
+        for _ in 0..10 {
+            if bucket.ask(&definition, 1, day, START_MS + at_ms).is_ok() {
+                bucket.take(1);
+                admitted += 1;
+            }
+        }
+    }
+    assert_eq!(admitted, 6, "three for each of two days");
+    // An hour for some, a day for others.
+    for wide in [window(0, 24_000), window(1000, 2000), window(0, 24_000)] {
+        let denied = bucket.ask(&definition, 1, wide, START_MS + 1_500);
+        let Err(Denial::Empty { pool_u: 0, retry_ms }) = denied else { panic!("{denied:?}") };
+        assert!(retry_ms >= 500, "not before the window that it was filled for has ended: {retry_ms}");
+    }
+    assert_eq!(bucket.ask(&definition, 3, window(2000, 3000), START_MS + 2_000), Ok(()));
+}

@@ -208,12 +208,28 @@ pub async fn hv_65_a_calendar_quota_begins_anew_with_its_window(t: &Table<'_>) {
     assert!(matches!(other.why, Denial::OtherWindow { .. }), "{other:?}");
     let other = exact(&bee, at(now_ms + day, now_ms + 2 * day)).await.expect_err("to come");
     assert!(matches!(other.why, Denial::OtherWindow { .. }), "{other:?}");
-    // The next window, as if the day had passed.
-    assert_eq!(exact(&bee, at(now_ms - 1000, now_ms + 2 * day)).await, Ok(vec![1]));
+    // Of nodes that were told another calendar: what was filled for one window is not filled again for another.
+    for (before_ms, after_ms) in [(2 * day, 2 * day), (1_000, 60_000)] {
+        let denied = exact(&bee, at(now_ms - before_ms, now_ms + after_ms)).await.expect_err("no window of its own");
+        assert!(matches!(denied.why, Denial::Empty { retry_ms, .. } if retry_ms + 60_000 > day), "{denied:?}");
+    }
+    if !t.step_clock(day.cast_signed() + 1_000).await {
+        return;
+    }
+    let now_ms = bee.view().await.head.hive_ms;
+    let next = at(now_ms - 500, now_ms + 2 * day);
+    assert_eq!(exact(&bee, next.clone()).await, Ok(vec![1]), "a day later");
     assert_eq!(bee.limit(Request::Refund(this)).await, Reply::Done);
-    let peek = Request::Exact { takes: at(now_ms - 1000, now_ms + 2 * day), peek: true };
-    let Reply::Admitted { left, .. } = bee.limit(peek).await else { panic!("denied") };
+    let Reply::Admitted { left, .. } = bee.limit(Request::Exact { takes: next.clone(), peek: true }).await else {
+        panic!("denied")
+    };
     assert_eq!(left[0].pool_u, MICRO, "what is given back belongs to its window");
+    assert_eq!(exact(&bee, next).await, Ok(vec![0]));
+    // Back over the edge.
+    t.step_clock(-2_000).await;
+    let now_ms = bee.view().await.head.hive_ms;
+    let denied = exact(&bee, at(now_ms - day, now_ms + 60_000)).await.expect_err("the day before is over");
+    assert!(matches!(denied.why, Denial::Empty { retry_ms, .. } if retry_ms > day), "{denied:?}");
 }
 
 pub async fn hv_69_peek_takes_nothing_and_refund_gives_back(t: &Table<'_>) {

@@ -44,7 +44,7 @@ impl Hive {
         let given = "d.version, d.rate_u, d.period_ms, d.burst_u, d.effective_ms, b.version as b_version,
             b.rate_u as b_rate_u, b.period_ms as b_period_ms, b.burst_u as b_burst_u, b.effective_ms as b_effective_ms,
             b.pool_u as b_pool_u, b.pool_ms as b_pool_ms, b.issued_u as b_issued_u";
-        // A window that begins finds the bucket full; outside of it nothing is given.
+        // A window that begins after the last one has ended finds the bucket full; outside of it nothing is given.
         let judged = format!(
             "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms) as (values {asked}), {defined},
              judged as materialized (select a.n, a.name, a.limit_key, t.now, {given}, w.pool, w.reset_ms, c.ms,
@@ -54,8 +54,9 @@ impl Hive {
                    or w.pool < sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as denied
                from asked a left join defined d using (n) cross join t {counted}
                cross join lateral (select
-                 case when a.end_ms <> b.effective_ms and a.start_ms <= t.now and t.now < a.end_ms then d.burst_u
-                   else c.pool end as pool, coalesce(a.end_ms, b.effective_ms) as reset_ms offset 0) w)"
+                 case when a.start_ms >= b.effective_ms and a.start_ms <= t.now and t.now < a.end_ms then d.burst_u
+                   else c.pool end as pool,
+                 case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) w)"
         );
         let columns = "n, now, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u, b_period_ms,
             b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u, (select bool_or(denied) from judged)";

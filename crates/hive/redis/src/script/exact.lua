@@ -18,10 +18,11 @@ for i = 2, #ARGV, 5 do
   if ARGV[i + 3] ~= '' then
     local start_ms, end_ms = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
     if now < start_ms or now >= end_ms then return {'denied', at, rule.version, 'other-window', now} end
-    if bucket.reset_ms ~= end_ms then bucket.reset_ms, bucket.pool_u = end_ms, bucket.burst_u end
+    -- A clock that went back over the edge, or nodes with different calendars, must not fill it again.
+    if start_ms >= bucket.reset_ms then bucket.reset_ms, bucket.pool_u = end_ms, bucket.burst_u end
   end
   if bucket.pool_u < cost_u then
-    local retry = ARGV[i + 3] ~= '' and ARGV[i + 4] - now or until_ms(bucket, cost_u)
+    local retry = ARGV[i + 3] ~= '' and math.max(tonumber(ARGV[i + 4]), bucket.reset_ms) - now or until_ms(bucket, cost_u)
     return {'denied', at, rule.version, 'empty', whole(bucket.pool_u), retry and whole(retry) or '18446744073709551615'}
   end
   if ARGV[1] == '0' then
