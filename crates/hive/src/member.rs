@@ -309,7 +309,8 @@ impl Member {
             Asked::View => self.viewed(sent, result, effects),
             Asked::Lineage => self.beat_soon(result.is_ok()),
             Asked::Behind => self.went_back(result.is_ok()),
-            Asked::Mend | Asked::Sweep => {}
+            Asked::Mend => {}
+            Asked::Sweep => self.swept(&result),
             Asked::Bury => self.buried_others(result, effects),
             Asked::Count => self.counted_as_queen(result, effects),
             Asked::Tally => self.tallied(&result),
@@ -336,6 +337,7 @@ impl Member {
                     self.see_to_leases(effects);
                     self.see_to_hand_overs(effects);
                     self.bury_the_dead(effects);
+                    self.sweep_if_due(effects);
                     self.see_to_the_count(effects);
                 }
             }
@@ -354,7 +356,7 @@ impl Member {
                     at = at.min(self.trust.beat_at).min(self.beat_early_at);
                 }
                 if self.trust.holds(self.now) {
-                    at = at.min(self.trust.until).min(self.leases_wake_at());
+                    at = at.min(self.trust.until).min(self.leases_wake_at()).min(self.sweep_wake_at());
                     if self.is_watching_locks() {
                         at = at.min(self.probe_at);
                     }

@@ -4,6 +4,7 @@
 //! |-----------------------------|-----------------------------------------|---------------------------------------------|
 //! | the queen                   | a beat of hers was answered             | Count, with the burials that are due        |
 //! | the queen                   | every minute                            | Sweep                                       |
+//! | the queen                   | a sweep has found as much as it may take | another one, a moment later                |
 //! | anyone                      | another's end is due, and its turn      | an early beat, to be told of it             |
 //! | anyone but the queen        | told of it                              | Bury                                        |
 //! | anyone                      | no recent count was published           | Tally, once per beat                        |
@@ -31,6 +32,8 @@ const EVENTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 const EVENTS_MAX: u64 = 10_000;
 const BUCKETS_IDLE: Duration = Duration::from_secs(600);
 const SWEPT_MAX: u32 = 1_000;
+/// Before what was left over is swept: others want to write too.
+const SWEEP_AGAIN: Duration = Duration::from_millis(100);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 impl Member {
@@ -163,21 +166,42 @@ impl Member {
                 self.tally_due = false;
                 let bury = self.due_burials();
                 let every_ms = millis(self.config.count_every);
-                if self.now >= self.sweep_at {
-                    self.sweep_at = self.now.after(SWEEP_EVERY);
-                    let sweep = Request::Sweep {
-                        fence: fence.clone(),
-                        event_ms: millis(EVENTS_KEPT),
-                        events_max: EVENTS_MAX,
-                        idle_ms: millis(BUCKETS_IDLE),
-                        rows_max: SWEPT_MAX,
-                    };
-                    self.call(Asked::Sweep, sweep, effects);
-                }
                 self.call(Asked::Count, Request::Count { fence, every_ms, bury }, effects);
             }
             None if std::mem::take(&mut self.tally_due) => self.call(Asked::Tally, Request::Tally, effects),
             _ => {}
+        }
+    }
+
+    pub(super) fn sweep_if_due(&mut self, effects: &mut Vec<Effect>) {
+        if self.now < self.sweep_wake_at() {
+            return;
+        }
+        let Some(fence) = self.queen_term().and_then(|term| term.fence_at(self.now)) else { return };
+        self.sweep_at = self.now.after(SWEEP_EVERY);
+        let sweep = Request::Sweep {
+            fence,
+            event_ms: millis(EVENTS_KEPT),
+            events_max: EVENTS_MAX,
+            idle_ms: millis(BUCKETS_IDLE),
+            rows_max: SWEPT_MAX,
+        };
+        self.call(Asked::Sweep, sweep, effects);
+    }
+
+    /// Far away while nothing can be swept.
+    pub(super) fn sweep_wake_at(&self) -> Moment {
+        let reigns = self.queen_term().is_some_and(|term| term.until() > self.now);
+        let can = reigns && !self.calls.is_open(|asked| *asked == Asked::Sweep);
+        if can { self.sweep_at } else { Moment::FAR }
+    }
+
+    /// As much as was allowed: there is more.
+    pub(super) fn swept(&mut self, result: &Result<Reply, Failure>) {
+        if let Ok(Reply::Swept { events, buckets }) = result
+            && (*events).max(*buckets) >= u64::from(SWEPT_MAX)
+        {
+            self.sweep_at = self.now.after(SWEEP_AGAIN);
         }
     }
 

@@ -78,6 +78,32 @@ fn count_65s_late() {
     assert!((4..=6).contains(&counts), "{counts} in ten seconds");
 }
 
+/// HV-72, HV-19: keys and events may come faster than a sweep a minute takes away.
+#[test]
+fn hv_72_the_queen_sweeps_until_nothing_is_left() {
+    let mut table = reigning();
+    let is_sweep = |request: &Request| matches!(request, Request::Sweep { rows_max: 1_000, .. });
+    for (events, buckets) in [(0, 1_000), (1_000, 0), (7, 7)] {
+        for _ in 0..10 {
+            answer_as_queen(&mut table);
+            table.pass(20);
+        }
+        assert_eq!(table.asked.iter().filter(|(_, request)| is_sweep(request)).count(), 1, "{:?}", table.asked);
+        table.reply(is_sweep, Ok(Reply::Swept { events, buckets }));
+        assert_eq!(table.request(is_sweep), None, "others want to write too");
+    }
+    for _ in 0..58 {
+        answer_as_queen(&mut table);
+        table.pass(1_000);
+        assert_eq!(table.request(is_sweep), None);
+    }
+    for _ in 0..3 {
+        answer_as_queen(&mut table);
+        table.pass(1_000);
+    }
+    assert!(table.request(is_sweep).is_some(), "and again after a minute");
+}
+
 /// Her fence is refused: she knows that she is none any more.
 #[test]
 fn paused_queen_overwrites_count() {
