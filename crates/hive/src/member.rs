@@ -356,10 +356,8 @@ impl Member {
                     at = at.min(self.trust.beat_at).min(self.beat_early_at);
                 }
                 if self.trust.holds(self.now) {
-                    at = at.min(self.trust.until).min(self.leases_wake_at()).min(self.sweep_wake_at());
-                    if self.is_watching_locks() {
-                        at = at.min(self.probe_at);
-                    }
+                    at = at.min(self.trust.until).min(self.leases_wake_at());
+                    at = at.min(self.sweep_wake_at()).min(self.probe_wake_at());
                 }
                 if self.config.pulsed {
                     at = at.min(self.now.after(self.pulse_step()));

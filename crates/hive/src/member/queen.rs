@@ -97,8 +97,7 @@ impl Member {
     }
 
     pub(super) fn bury_the_dead(&mut self, effects: &mut Vec<Effect>) {
-        let busy = self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count));
-        if busy {
+        if self.is_burying() {
             return;
         }
         if self.told && self.queen_term().is_none() {
@@ -108,7 +107,7 @@ impl Member {
                 return self.call(Asked::Bury, Request::Bury { nodes: due }, effects);
             }
         }
-        if self.is_watching_locks() && self.now >= self.probe_at {
+        if self.now >= self.probe_wake_at() {
             self.probe_at = self.now.after(PROBE_EVERY);
             let cause = "its lock is free";
             let probe = |node| Burial { node, beat: u64::MAX, silent: false, cause: cause.into() };
@@ -128,8 +127,14 @@ impl Member {
         rivals
     }
 
-    pub(super) fn is_watching_locks(&self) -> bool {
-        self.config.one_machine && self.is_eligible() && !self.rivals().is_empty()
+    fn is_burying(&self) -> bool {
+        self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count))
+    }
+
+    /// When the locks of those who hold what we want are tried. What is being asked is not asked again meanwhile.
+    pub(super) fn probe_wake_at(&self) -> Moment {
+        let watches = self.config.one_machine && self.is_eligible() && !self.rivals().is_empty();
+        if watches && !self.is_burying() { self.probe_at } else { Moment::FAR }
     }
 
     pub(super) fn buried_others(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
@@ -158,7 +163,7 @@ impl Member {
             self.call(Asked::Mend, Request::Mend, effects);
         }
         let fence = self.queen_term().and_then(|term| term.fence_at(self.now));
-        if self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count)) {
+        if self.is_burying() {
             return;
         }
         match fence {

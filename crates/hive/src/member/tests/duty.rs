@@ -350,6 +350,25 @@ fn hv_39_on_one_machine_the_holders_lock_is_watched() {
     assert!(table.request(is_take).is_some(), "at once");
 }
 
+/// HV-39: a lock that is being tried is waited for, not asked about every millisecond.
+#[test]
+fn hv_39_an_open_question_about_a_lock_does_not_keep_the_thread_awake() {
+    let mut table = Table::with(|config| config.one_machine = true);
+    table.nodes.push(node(2));
+    table.leases.push(row(DUTY, 4, Some(2)));
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    assert!(table.request(|request| matches!(request, Request::Bury { .. })).is_some(), "{:?}", table.asked);
+    let (until, mut wakes) = (table.now.after(Duration::from_millis(1_900)), 0);
+    while table.now < until {
+        table.answer_all();
+        let wait = table.member.wake_at().since(table.now);
+        table.pass(u64::try_from(wait.as_millis()).unwrap().max(1));
+        wakes += 1;
+    }
+    assert!(wakes < 20, "{wakes} in two seconds");
+}
+
 /// HV-47: whoever sits out says that it is not warm, so that nobody hands it back.
 #[test]
 fn hv_47_a_duty_that_was_given_up_is_not_said_to_be_warm() {
