@@ -90,8 +90,8 @@ pub enum Input {
         lease: Name,
         epoch: Epoch,
     },
-    /// What was under way under this lease has ended, as [`Effect::Leave`] has asked.
-    Left(Name),
+    /// What was under way under this epoch has ended, as [`Effect::Leave`] has asked.
+    Left(Held),
     HandOver {
         lease: Name,
         to: Option<NodeId>,
@@ -118,9 +118,9 @@ pub enum Effect {
     /// A fresh identity is needed.
     Identify,
     Granted(Term),
-    /// Come to an end under this lease until then, and say [`Input::Left`]; afterwards its term is dead.
+    /// Come to an end under this epoch until then, and say [`Input::Left`]; afterwards its term is dead.
     Leave {
-        lease: Name,
+        held: Held,
         until: Moment,
     },
     Lost {
@@ -289,7 +289,7 @@ impl Member {
             Input::NoShards(source) => self.unwant_shards(&source),
             Input::Mint { lease, floor } => self.mint_above(&lease, floor, effects),
             Input::Stale { lease, epoch } => self.refused(&lease, epoch, effects),
-            Input::Left(lease) => self.has_left(&lease, effects),
+            Input::Left(held) => self.has_left(&held, effects),
             Input::HandOver { lease, to } => self.asked_to_give(&lease, to),
             Input::Traffic(at) => self.engage(at),
             Input::Ready(ready) => self.set_ready(ready),

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use self::shared::{Life, Shared};
 use crate::{
-    contract::{HiveStore, NodeId},
+    contract::{Held, HiveStore, NodeId},
     member::{Engaged, Input},
     traffic::Traffic,
 };
@@ -153,9 +153,9 @@ impl Hive {
         self.tell(Input::Stale { lease, epoch }).await;
     }
 
-    /// What was under way under this lease has ended, as [`Change::Leave`] has asked.
-    pub async fn left(&self, lease: Name) {
-        self.tell(Input::Left(lease)).await;
+    /// What was under way under this epoch has ended, as [`Change::Leave`] has asked.
+    pub async fn left(&self, held: Held) {
+        self.tell(Input::Left(held)).await;
     }
 
     /// Hands a lease that is held here to another node: the next in order, or a certain one.

@@ -336,9 +336,9 @@ impl Hive {
                 let node = self.nodes[who].fresh_identity();
                 self.after(1, Happening::Identifies { who, node });
             }
-            Effect::Leave { lease, .. } => {
+            Effect::Leave { held, .. } => {
                 let mut more = Vec::new();
-                self.nodes[who].hears(Input::Left(lease), self.now, &mut more);
+                self.nodes[who].hears(Input::Left(held), self.now, &mut more);
                 for effect in more {
                     self.carry_out(who, effect);
                 }

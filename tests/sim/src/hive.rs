@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply, Request,
-    contract::{EventKind, QUEEN, View},
+    contract::{EventKind, Held, QUEEN, View},
     member::{Effect, Input},
 };
 use honeyflow_hive_memory::Rows;
@@ -101,7 +101,7 @@ enum Happening {
     /// Work under a lease has come to its end.
     Leaves {
         who: usize,
-        lease: Name,
+        held: Held,
     },
     /// A write under a term reaches the store.
     Writes {
@@ -292,13 +292,13 @@ impl World {
             }
             Happening::Answers { who, call, result } => self.hears(who, Input::Answer { call, result }),
             Happening::Hears { who, input } => self.hears(who, input),
-            Happening::Leaves { who, lease } => {
+            Happening::Leaves { who, held } => {
                 if self.nodes[who].paused_until > self.now {
                     let wait = self.nodes[who].paused_until - self.now;
-                    return self.after(wait, Happening::Leaves { who, lease });
+                    return self.after(wait, Happening::Leaves { who, held });
                 }
-                self.ends(who, &lease);
-                self.hears(who, Input::Left(lease));
+                self.leaves(who, &held);
+                self.hears(who, Input::Left(held));
             }
             Happening::Writes { fence } => {
                 if self.down_until <= self.now && self.rows.holds(&fence) {
@@ -377,11 +377,11 @@ impl World {
                 self.history.lost += 1;
                 self.ends(who, &lease);
             }
-            Effect::Leave { lease, .. } => {
+            Effect::Leave { held, .. } => {
                 // most come to an end soon, some never do
                 let wait = self.random.below(300 * MILLI);
                 if !self.random.one_in(12) {
-                    self.after(wait, Happening::Leaves { who, lease });
+                    self.after(wait, Happening::Leaves { who, held });
                 }
             }
             Effect::Trust(until) => self.check_trust(who, until),
@@ -404,6 +404,13 @@ impl World {
         let now = self.now;
         if let Some(ended) = self.nodes[who].terms.remove(lease) {
             self.nodes[who].note_end(ended, now, &mut self.history.reigns);
+        }
+    }
+
+    /// Of a term before: there is nothing to leave any more.
+    fn leaves(&mut self, who: usize, held: &Held) {
+        if self.nodes[who].terms.get(&held.lease).is_some_and(|(term, _)| term.epoch() == held.epoch) {
+            self.ends(who, &held.lease);
         }
     }
 

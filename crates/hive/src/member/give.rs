@@ -178,11 +178,13 @@ impl Member {
         let until = self.now.after(self.config.leave_within);
         self.give_at = self.now.after(GIVE_EVERY);
         self.set_give(name, Give::Ending { heir, until });
+        let Some(lease) = self.leases.get(name) else { return };
+        let Some(epoch) = lease.term().map(crate::Term::epoch) else { return };
         // What the queen does she does here, and does no more from now on.
-        if self.leases.get(name).is_some_and(|lease| lease.kind == Kind::Queen) {
-            return self.has_left(name, effects);
+        if lease.kind == Kind::Queen {
+            return self.give_away(name, effects);
         }
-        effects.push(Effect::Leave { lease: name.clone(), until });
+        effects.push(Effect::Leave { held: Held { lease: name.clone(), epoch }, until });
     }
 
     fn end_what_took_too_long(&mut self, effects: &mut Vec<Effect>) {
@@ -190,11 +192,19 @@ impl Member {
         let late: Vec<Name> = self.leases.iter().filter(|(_, l)| late(l)).map(|(name, _)| name.clone()).collect();
         for name in late {
             effects.push(Effect::Lost { lease: name.clone(), cause: "it was not left in time" });
-            self.has_left(&name, effects);
+            self.give_away(&name, effects);
         }
     }
 
-    pub(super) fn has_left(&mut self, name: &Name, effects: &mut Vec<Effect>) {
+    /// Whoever says so late, of a term before, has nothing to say about this one.
+    pub(super) fn has_left(&mut self, Held { lease, epoch }: &Held, effects: &mut Vec<Effect>) {
+        let term = self.leases.get(lease).and_then(Lease::term);
+        if term.is_some_and(|term| term.epoch() == *epoch) {
+            self.give_away(lease, effects);
+        }
+    }
+
+    fn give_away(&mut self, name: &Name, effects: &mut Vec<Effect>) {
         let (Some(node), mint) = (self.node, self.lineage.mint(self.now)) else { return };
         let Some(lease) = self.leases.get_mut(name) else { return };
         let State::Held(term) = &lease.state else { return };

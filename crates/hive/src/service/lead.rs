@@ -19,7 +19,7 @@ use super::{
     Hive,
     mailbox::{Change, Mailbox},
 };
-use crate::{member::Input, term::Term};
+use crate::{contract::Held, member::Input, term::Term};
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 const TRY_FOR: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ enum Ended<T> {
     Done(Result<T, Failure>),
     Again(Term),
     Lost,
-    Left,
+    Left(Held),
     Over,
 }
 
@@ -76,7 +76,7 @@ impl Hive {
                     return result;
                 }
                 Ended::Again(term) => granted = Some(term),
-                Ended::Left => self.tell(Input::Left(lease.clone())).await,
+                Ended::Left(held) => self.tell(Input::Left(held)).await,
                 Ended::Lost => {}
                 Ended::Over => return Err(over()),
             }
@@ -159,7 +159,7 @@ async fn gain(mailbox: &Arc<Mailbox>) -> Option<Term> {
 async fn interrupted<T>(mailbox: &Mailbox) -> Ended<T> {
     match mailbox.next().await {
         Some(Change::Gained(term)) => Ended::Again(term),
-        Some(Change::Leave { .. }) => Ended::Left,
+        Some(Change::Leave { held, .. }) => Ended::Left(held),
         Some(Change::Lost { .. }) => Ended::Lost,
         None => Ended::Over,
     }

@@ -10,7 +10,7 @@ use honeyflow_event::Name;
 use honeyflow_runtime::Moment;
 use tokio::sync::Notify;
 
-use crate::term::Term;
+use crate::{contract::Held, term::Term};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
@@ -18,7 +18,7 @@ pub enum Change {
     Gained(Term),
     /// Another node should have it: come to an end until then and say that it was left.
     Leave {
-        lease: Name,
+        held: Held,
         until: Moment,
     },
     Lost {
@@ -31,7 +31,8 @@ impl Change {
     pub fn lease(&self) -> &Name {
         match self {
             Change::Gained(term) => term.lease(),
-            Change::Leave { lease, .. } | Change::Lost { lease, .. } => lease,
+            Change::Leave { held, .. } => &held.lease,
+            Change::Lost { lease, .. } => lease,
         }
     }
 }
@@ -147,7 +148,8 @@ mod tests {
             mailbox.post(gained(epoch));
         }
         assert_eq!(all(&mailbox), [lost(), gained(99)], "the loss, and what stands now");
-        mailbox.post(Change::Leave { lease: "duty/a".into(), until: Moment(5) });
+        let held = Held { lease: "duty/a".into(), epoch: Epoch(99) };
+        mailbox.post(Change::Leave { held, until: Moment(5) });
         mailbox.post(lost());
         mailbox.close();
         assert_eq!(all(&mailbox), [lost()]);

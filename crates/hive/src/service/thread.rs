@@ -178,7 +178,7 @@ impl Heart {
                 tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
                 self.shared.post(Change::Gained(term));
             }
-            Effect::Leave { lease, until } => self.shared.post(Change::Leave { lease, until }),
+            Effect::Leave { held, until } => self.shared.post(Change::Leave { held, until }),
             Effect::Lost { lease, cause } => {
                 tracing::warn!(%lease, cause, "lease lost");
                 self.shared.post(Change::Lost { lease, cause });

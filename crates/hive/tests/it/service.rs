@@ -129,7 +129,7 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
     while gained < 2 {
         tokio::select! {
             change = shards.next() => match change {
-                Some(Change::Leave { lease, .. }) => a.left(lease).await,
+                Some(Change::Leave { held, .. }) => a.left(held).await,
                 other => panic!("{other:?}"),
             },
             change = others.next() => match change {

@@ -127,7 +127,7 @@ impl World {
                     }
                     self.core_hears(who, Input::Lost { lease });
                 }
-                member::Effect::Leave { lease, .. } => self.core_hears(who, Input::Leave { lease }),
+                member::Effect::Leave { held, .. } => self.core_hears(who, Input::Leave(held)),
                 member::Effect::Trust(until) => {
                     for source in 0..self.options.sources() {
                         if self.store_of(source) == store {
@@ -213,10 +213,10 @@ impl World {
             Effect::Mint { source, lease, floor } => {
                 return self.tell(who, self.store_of(source), member::Input::Mint { lease, floor });
             }
-            Effect::Left { lease } => {
-                self.incarnations[who].leases.remove(&lease);
-                let store = self.shapes.plan.sources.iter().find(|source| source.lease == lease);
-                return self.tell(who, store.map_or(0, |source| source.port), member::Input::Left(lease));
+            Effect::Left(held) => {
+                self.incarnations[who].leases.remove(&held.lease);
+                let store = self.shapes.plan.sources.iter().find(|source| source.lease == held.lease);
+                return self.tell(who, store.map_or(0, |source| source.port), member::Input::Left(held));
             }
             Effect::Drained => {
                 return (0..self.stores.len()).for_each(|store| self.tell(who, store, member::Input::Leave));

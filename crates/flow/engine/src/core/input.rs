@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Epoch, Event, Key, Name, Target};
-use honeyflow_hive::Term;
+use honeyflow_hive::{Term, contract::Held};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_source::Intake;
 use honeyflow_step::{Batch, Outcome};
@@ -28,9 +28,7 @@ pub enum Input {
         lease: Name,
     },
     /// Another node should have this shard: nothing new is begun under it, and [`Effect::Left`] says when it is free.
-    Leave {
-        lease: Name,
-    },
+    Leave(Held),
     /// The source's term is good until then; nothing fenced is begun after it.
     Trust {
         source: SourceId,
@@ -171,10 +169,8 @@ pub enum Effect {
         lease: Name,
         floor: Epoch,
     },
-    /// What was under way under this lease has ended; it may be handed over.
-    Left {
-        lease: Name,
-    },
+    /// What was under way under this epoch has ended; the lease may be handed over.
+    Left(Held),
     /// Something a person should read, once.
     Alarm {
         code: &'static str,

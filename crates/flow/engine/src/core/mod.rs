@@ -46,7 +46,7 @@ pub mod why;
 use std::{collections::BTreeMap, sync::Arc};
 
 use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
-use honeyflow_hive::Term;
+use honeyflow_hive::{Term, contract::Held};
 use honeyflow_runtime::{Failure, Moment};
 use honeyflow_store::write::{Charged, Checkpoint, Settled};
 
@@ -192,7 +192,7 @@ impl Core {
             Input::Tick => {}
             Input::Granted(term) => self.granted(term, effects),
             Input::Lost { lease } => self.lost(&lease),
-            Input::Leave { lease } => self.leave_shard(&lease),
+            Input::Leave(held) => self.leave_shard(&held),
             Input::Trust { source, until } => self.trusted(source, until),
             Input::Recovered { source, recovery, result } => self.recovered(source, recovery, result, effects),
             Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
@@ -256,21 +256,23 @@ impl Core {
         self.dispatch.batches.is_empty() && self.sources.iter().all(|source| source.settling.is_quiet())
     }
 
-    fn leave_shard(&mut self, lease: &str) {
-        let Some(source) = self.plan.sources.iter().position(|source| &*source.lease == lease) else { return };
-        self.sources[source].leaving = true;
+    fn leave_shard(&mut self, Held { lease, epoch }: &Held) {
+        let Some(source) = self.plan.sources.iter().position(|source| source.lease == *lease) else { return };
+        let state = &mut self.sources[source];
+        state.leaving |= state.term.as_ref().is_some_and(|term| term.epoch() == *epoch);
     }
 
     fn left_if_quiet(&mut self, source: usize, effects: &mut Vec<Effect>) {
         if !self.sources[source].leaving || !self.sources[source].settling.is_quiet() {
             return;
         }
+        let Some(epoch) = self.sources[source].term.as_ref().map(Term::epoch) else { return };
         let is_here = |slot: Slot| self.runs.get(slot).is_some_and(|run| run.source as usize == source);
         if self.dispatch.batches.values().flat_map(|held| &held.items).any(|item| is_here(item.run)) {
             return;
         }
         self.forget_source(source);
-        effects.push(Effect::Left { lease: self.plan.sources[source].lease.clone() });
+        effects.push(Effect::Left(Held { lease: self.plan.sources[source].lease.clone(), epoch }));
     }
 
     fn trusted(&mut self, source: SourceId, until: Moment) {
@@ -293,6 +295,8 @@ impl Core {
         let minted = state.minting && state.recovered;
         state.minting = false;
         state.sequence = 0;
+        // The term before was to be left, this one is not.
+        state.leaving = false;
         state.term = Some(term);
         if minted {
             state.settling.retry_at = self.now;

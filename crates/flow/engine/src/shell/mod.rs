@@ -201,8 +201,8 @@ impl Service {
                         Happened::Changed(Change::Gained(term)) => {
                             core.advance(Input::Granted(term), now, &mut effects);
                         }
-                        Happened::Changed(Change::Leave { lease, .. }) => {
-                            core.advance(Input::Leave { lease }, now, &mut effects);
+                        Happened::Changed(Change::Leave { held, .. }) => {
+                            core.advance(Input::Leave(held), now, &mut effects);
                         }
                         Happened::Changed(Change::Lost { lease, .. }) => {
                             core.advance(Input::Lost { lease }, now, &mut effects);
@@ -319,9 +319,9 @@ impl Service {
             Effect::Mint { source, lease, floor } => {
                 shards.mint(self.config.plan.sources[source as usize].port, lease, floor);
             }
-            Effect::Left { lease } => {
-                let planned = self.config.plan.sources.iter().find(|source| source.lease == lease);
-                shards.left(planned.map_or(0, |source| source.port), lease);
+            Effect::Left(held) => {
+                let planned = self.config.plan.sources.iter().find(|source| source.lease == held.lease);
+                shards.left(planned.map_or(0, |source| source.port), held);
             }
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
             Effect::Take { .. } | Effect::GiveBack { .. } | Effect::Drained => {}

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
-    Hive,
+    Hive, contract,
     service::{Change, Shards},
 };
 use honeyflow_runtime::{Failure, Moment};
@@ -76,11 +76,11 @@ impl Held {
         while self.words.join_next().await.is_some() {}
     }
 
-    pub fn left(&mut self, port: usize, lease: Name) {
-        tracing::info!(%lease, "shard left");
-        self.terms.remove(&lease);
+    pub fn left(&mut self, port: usize, left: contract::Held) {
+        tracing::info!(lease = %left.lease, "shard left");
+        self.terms.remove(&left.lease);
         let hive = self.hives[port].clone();
-        self.send(async move { hive.left(lease).await });
+        self.send(async move { hive.left(left).await });
     }
 
     pub fn note(&mut self, port: usize, happened: &Happened) {

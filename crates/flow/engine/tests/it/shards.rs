@@ -7,8 +7,8 @@ use honeyflow_engine::core::{
     input::Work,
     plan::{Limits, Plan, SourceId},
 };
-use honeyflow_event::Name;
-use honeyflow_hive::{Member, NodeId, Term, member};
+use honeyflow_event::{Epoch, Name};
+use honeyflow_hive::{Member, NodeId, Term, contract::Held, member};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Moment;
 use honeyflow_source::Intake;
@@ -57,6 +57,11 @@ impl Shards {
         self.plan.sources[usize::from(source)].lease.clone()
     }
 
+    /// As it was granted.
+    fn held(&self, source: SourceId) -> Held {
+        Held { lease: self.lease(source), epoch: Epoch(1) }
+    }
+
     fn grant(&mut self, source: SourceId) {
         let hive = MemoryHive::new(|| 1);
         let term = now(member::take(&hive, NodeId(uuid::Uuid::from_u128(1)), &self.lease(source))).expect("free");
@@ -75,7 +80,7 @@ impl Shards {
                 }
                 Effect::Give { batch, work: Work::Execute { batch: work, .. }, .. } => self.given.push((batch, work)),
                 Effect::Write { write, request, .. } => self.written.push((write, request)),
-                Effect::Left { lease } => self.left.push(lease),
+                Effect::Left(held) => self.left.push(held.lease),
                 _ => {}
             }
         }
@@ -138,7 +143,7 @@ fn hv_55_a_shard_is_left_once_what_is_held_has_ended() {
     let mut shards = Shards::new(2, Limits::default());
     shards.rows(0, &[(1, "held"), (2, "other")]);
     let held = std::mem::take(&mut shards.given);
-    shards.tell(Input::Leave { lease: shards.lease(0) });
+    shards.tell(Input::Leave(shards.held(0)));
     assert!(shards.left.is_empty(), "a worker still holds its load");
     shards.rows(1, &[(3, "b")]);
     assert_eq!(shards.done(), ["b"], "the other shard's load");
@@ -164,10 +169,24 @@ fn hv_55_a_shard_is_left_after_its_writes() {
     shards.done();
     shards.done();
     assert_eq!(shards.written.len(), 1);
-    shards.tell(Input::Leave { lease: shards.lease(0) });
+    shards.tell(Input::Leave(shards.held(0)));
     assert!(shards.left.is_empty());
     shards.commit();
     assert_eq!(shards.left, [shards.lease(0)]);
+}
+
+/// What was asked of a term before says nothing about the one that has followed it.
+#[test]
+fn hv_55_a_new_term_is_not_left_for_an_older_one() {
+    let mut shards = Shards::new(1, Limits::default());
+    shards.tell(Input::Leave(Held { epoch: Epoch(0), ..shards.held(0) }));
+    assert!(shards.left.is_empty());
+    shards.rows(0, &[(1, "a")]);
+    shards.tell(Input::Leave(shards.held(0)));
+    assert!(shards.left.is_empty(), "a worker still holds it");
+    shards.grant(0);
+    shards.done();
+    assert!(shards.left.is_empty(), "granted anew meanwhile");
 }
 
 /// A member that holds this lease, and its term.

@@ -72,14 +72,14 @@ impl Member {
                             own.remove(&*lease);
                             None
                         }
-                        Change::Leave { lease, .. } => {
-                            own.remove(&*lease);
-                            Some(lease)
+                        Change::Leave { held, .. } => {
+                            own.remove(&*held.lease);
+                            Some(held)
                         }
                     }
                 };
-                if let Some(lease) = left {
-                    shards.hive().left(lease).await;
+                if let Some(held) = left {
+                    shards.hive().left(held).await;
                 }
             }
         });

@@ -67,9 +67,9 @@ impl Node {
                     Change::Lost { lease, .. } => {
                         holds.lock().unwrap().remove(&lease);
                     }
-                    Change::Leave { lease, .. } => {
-                        holds.lock().unwrap().remove(&lease);
-                        shards.hive().left(lease).await;
+                    Change::Leave { held, .. } => {
+                        holds.lock().unwrap().remove(&held.lease);
+                        shards.hive().left(held).await;
                     }
                 }
             }

@@ -71,9 +71,9 @@ impl Member {
                         held.given.push((term.lease().clone(), term.epoch()));
                         held.terms.insert(term.lease().clone(), term);
                     }
-                    Change::Leave { lease, .. } => {
-                        keeps.lock().unwrap().terms.remove(&lease);
-                        leaves.left(lease).await;
+                    Change::Leave { held, .. } => {
+                        keeps.lock().unwrap().terms.remove(&held.lease);
+                        leaves.left(held).await;
                     }
                     Change::Lost { lease, .. } => {
                         keeps.lock().unwrap().terms.remove(&lease);

@@ -234,13 +234,27 @@ fn hv_45_a_hand_over_is_announced_and_never_vacant() {
     }
     assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
     assert!(term.lives_at(table.now) && table.request(is_give).is_none(), "not before it has been left");
-    table.step(Input::Left(DUTY.into()));
+    table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(4) }));
+    assert!(term.lives_at(table.now) && table.request(is_give).is_none(), "said late, of a term before");
+    table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(5) }));
     assert!(!term.lives_at(table.now));
     let Some(Request::HandOver { heir, claims, .. }) = table.request(is_give) else { panic!("{:?}", table.asked) };
     assert_eq!((*heir, claims[0].epoch), (id(2), Epoch(5)));
     let given = vec![Held { lease: DUTY.into(), epoch: Epoch(9) }];
     let effects = table.reply(is_give, Ok(Reply::Taken(given)));
     assert!(effects.is_empty() && table.request(is_take).is_none(), "{effects:?}");
+}
+
+/// A word that comes late, of a term that was minted anew meanwhile, does not end the new one.
+#[test]
+fn hv_13_what_was_left_late_is_left_of_its_own_term_alone() {
+    let mut table = ending();
+    table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
+    table.granted(is_mint, 9);
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    let effects = table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(5) }));
+    assert!(effects.is_empty() && term.lives_at(table.now) && term.epoch() == Epoch(9), "{effects:?}");
+    assert!(table.request(is_mint).is_none() && table.request(is_give).is_none(), "{:?}", table.asked);
 }
 
 /// Whoever does not come to an end in time is told that it has lost it.

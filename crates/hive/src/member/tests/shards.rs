@@ -67,10 +67,11 @@ fn rebalance_stops_the_world() {
             left.extend(table.looked());
         }
         assert!(left.len() <= 1, "one at a time: {left:?}");
-        if let Some(Effect::Leave { lease, .. }) = left.pop() {
+        if let Some(Effect::Leave { held, .. }) = left.pop() {
+            let lease = held.lease.clone();
             let live = table.member.leases.values().filter(|lease| lease.term().is_some()).count();
             assert_eq!(live, 8 - given, "the others go on, and this one too");
-            table.step(Input::Left(lease.clone()));
+            table.step(Input::Left(held));
             table.leases.iter_mut().filter(|row| row.name == lease).for_each(|row| {
                 (row.epoch, row.holder, row.heir, row.heir_is_warm) = (Epoch(9), Some(id(2)), None, false);
             });
