@@ -12,7 +12,9 @@ use crate::contract::{NodeId, Request};
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Asked {
     Join,
-    Beat { read_only: bool },
+    Beat {
+        read_only: bool,
+    },
     View,
     Lineage,
     Behind,
@@ -26,7 +28,8 @@ pub(super) enum Asked {
     Mint(Vec<Name>),
     Give(Name, NodeId),
     Release(Vec<Name>),
-    Heir(Name, NodeId),
+    /// None: nobody is to be.
+    Heir(Name, Option<NodeId>),
     Leave,
 }
 

@@ -4,9 +4,10 @@
 //! |------------|---------------------------------------------|------------|-----------------------------------------|
 //! | no         | another should have it, or it was asked for | announcing | call SetHeir                            |
 //! | announcing | Done                                        | warming    |                                         |
-//! | announcing | refused, unanswered                         | no         | not again for a while                   |
+//! | announcing | refused, unanswered                         | no         | call SetHeir (nobody); not again for a while |
 //! | warming    | the heir's row says that it is warm         | ending     | Leave; the queen has nothing to leave   |
-//! | warming    | 5 s have passed                             | no         | not again for a while                   |
+//! | warming    | 5 s have passed                             | no         | call SetHeir (nobody); not again for a while |
+//! | no         | asked for, and nobody can have it for long  | no         | Notice; it is not asked for any more    |
 //! | no, warming | draining, and nobody is known to want it   | ending     | Leave; it is released then              |
 //! | ending     | left                                        | giving     | the term dies, call HandOver            |
 //! | ending     | it took too long                            | giving     | Lost, call HandOver                     |
@@ -52,10 +53,30 @@ pub(super) enum Give {
     },
 }
 
+/// Somebody has asked for a hand-over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wish {
+    /// To a certain node.
+    to: Option<NodeId>,
+    /// So long it may take to learn of somebody who could have it: nobody remembers the wish hours later.
+    until: Moment,
+}
+
 impl Member {
     pub(super) fn asked_to_give(&mut self, name: &Name, to: Option<NodeId>) {
+        let until = self.now.after(self.config.heartbeat * 4);
         if let Some(lease) = self.leases.get_mut(name) {
-            lease.asked = Some(to);
+            lease.asked = Some(Wish { to, until });
+        }
+    }
+
+    fn forget_wishes(&mut self, effects: &mut Vec<Effect>) {
+        for (name, lease) in self.leases.iter_mut().filter(|(_, lease)| lease.give == Give::No) {
+            if lease.asked.is_some_and(|wish| wish.until <= self.now) {
+                lease.asked = None;
+                let message = format!("{name} was to be handed over, and there was nobody to have it");
+                effects.push(Effect::Notice { code: "not-handed-over", message });
+            }
         }
     }
 
@@ -65,8 +86,8 @@ impl Member {
             return None;
         }
         let others = |node: &NodeId| Some(*node) != self.node && !self.gone.contains(node);
-        if let Some(to) = lease.asked {
-            return to.or(lease.next).filter(others);
+        if let Some(wish) = lease.asked {
+            return wish.to.or(lease.next).filter(others);
         }
         if !self.is_eligible() {
             let owner = if matches!(lease.kind, Kind::Shard(_)) { lease.owner } else { lease.next };
@@ -91,6 +112,7 @@ impl Member {
 
     pub(super) fn see_to_hand_overs(&mut self, effects: &mut Vec<Effect>) {
         self.end_what_took_too_long(effects);
+        self.forget_wishes(effects);
         let hurry = !self.is_eligible();
         let count = |what: fn(&Give) -> bool| self.leases.values().filter(|lease| what(&lease.give)).count();
         let mut announced = count(|give| *give != Give::No);
@@ -111,7 +133,7 @@ impl Member {
                     announced += 1;
                     self.set_give(&name, Give::Announcing { heir });
                     let request = Request::SetHeir { fence, heir: Some(heir) };
-                    self.call(Asked::Heir(name, heir), request, effects);
+                    self.call(Asked::Heir(name, Some(heir)), request, effects);
                 }
                 Give::Warming { heir, since } => {
                     let warm = lease.row.as_ref().is_some_and(|row| row.heir == Some(heir) && row.heir_is_warm);
@@ -121,7 +143,7 @@ impl Member {
                         self.end(&name, Some(heir), effects);
                     } else if !warm && self.now >= since.after(WARM_WITHIN) {
                         let kind = lease.kind;
-                        self.give_up(&name);
+                        self.give_up(&name, effects);
                         if hurry && kind == Kind::Duty {
                             self.end(&name, None, effects);
                         }
@@ -138,20 +160,24 @@ impl Member {
         }
     }
 
-    fn give_up(&mut self, name: &Name) {
+    /// The heir is told so: it would look for ever.
+    fn give_up(&mut self, name: &Name, effects: &mut Vec<Effect>) {
         let again_at = self.now.after(self.config.heartbeat * 3);
-        if let Some(lease) = self.leases.get_mut(name) {
-            (lease.give, lease.asked, lease.give_again_at) = (Give::No, None, again_at);
+        let Some(lease) = self.leases.get_mut(name) else { return };
+        (lease.give, lease.asked, lease.give_again_at) = (Give::No, None, again_at);
+        if let Some(fence) = lease.term().and_then(|term| term.fence_at(self.now)) {
+            self.call(Asked::Heir(name.clone(), None), Request::SetHeir { fence, heir: None }, effects);
         }
     }
 
     pub(super) fn announced(
         &mut self,
         name: &Name,
-        heir: NodeId,
+        heir: Option<NodeId>,
         result: &Result<Reply, Failure>,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(heir) = heir else { return };
         let Some(lease) = self.leases.get_mut(name).filter(|lease| lease.give == Give::Announcing { heir }) else {
             return;
         };
@@ -164,7 +190,7 @@ impl Member {
                 let epoch = lease.term().map(crate::Term::epoch).unwrap_or_default();
                 self.refused(name, epoch, effects);
             }
-            _ => self.give_up(name),
+            _ => self.give_up(name, effects),
         }
     }
 

@@ -27,7 +27,11 @@
 use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::Moment;
 
-use super::{Effect, Member, calls::Sent, give::Give};
+use super::{
+    Effect, Member,
+    calls::Sent,
+    give::{Give, Wish},
+};
 use crate::{
     contract::{Held, LeaseRow, NodeId},
     term::Term,
@@ -104,8 +108,7 @@ pub(super) struct Lease {
     pub give_again_at: Moment,
     /// Who would come next after us.
     pub next: Option<NodeId>,
-    /// Somebody has asked for a hand-over, perhaps to a certain node.
-    pub asked: Option<Option<NodeId>>,
+    pub asked: Option<Wish>,
 }
 
 /// What reading a row came to.

@@ -287,6 +287,67 @@ fn ending() -> Table {
     table
 }
 
+/// HV-45: an heir that does not get warm is told that it is none: it would look for ever.
+#[test]
+fn hv_45_an_heir_that_does_not_get_warm_is_named_no_longer() {
+    let mut table = Table::holding();
+    table.nodes.push(node(2));
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    table.step(Input::HandOver { lease: DUTY.into(), to: Some(id(2)) });
+    let names = |heir: Option<NodeId>| move |request: &Request| matches!(request, Request::SetHeir { heir: named, .. } if *named == heir);
+    table.reply(names(Some(id(2))), Ok(Reply::Done));
+    table.leases[0].heir = Some(id(2));
+    for _ in 0..48 {
+        table.answer_all();
+        table.pass(100);
+        assert_eq!(table.request(names(None)), None, "it may take its time");
+    }
+    for _ in 0..4 {
+        table.answer_all();
+        table.pass(100);
+    }
+    table.reply(names(None), Ok(Reply::Done));
+    assert!(table.member.leases[DUTY].term().is_some(), "and the work goes on here");
+    for _ in 0..100 {
+        table.answer_all();
+        table.pass(100);
+        assert_eq!(table.request(|request| matches!(request, Request::SetHeir { .. })), None, "asked for once");
+    }
+}
+
+/// HV-45: a wish that nobody can fulfil is not carried out hours later, when it has been forgotten.
+#[test]
+fn hv_45_a_hand_over_to_nobody_is_not_asked_for_any_more() {
+    let mut table = Table::holding();
+    table.step(Input::HandOver { lease: DUTY.into(), to: None });
+    let mut notices = 0;
+    for _ in 0..200 {
+        table.answer_all();
+        let effects = table.pass(100);
+        notices +=
+            effects.iter().filter(|effect| matches!(effect, Effect::Notice { code: "not-handed-over", .. })).count();
+    }
+    assert_eq!(notices, 1);
+    // Somebody who would have been asked, and to whom it does not belong by itself.
+    let named = |n: u128, name: &str| crate::placement::Candidate {
+        id: id(n),
+        name: name.into(),
+        weight: 1,
+        pinned: Vec::new(),
+    };
+    let is_second = |name: &String| crate::placement::order(&[named(ME, "node-1"), named(2, name)], DUTY)[0] == id(ME);
+    let name = (0..).map(|n| format!("later-{n}")).find(is_second).unwrap();
+    table.nodes.push(NodeRow { name, warm: vec![DUTY.into()], ..node(2) });
+    table.head.version += 1;
+    for _ in 0..50 {
+        table.answer_all();
+        table.pass(100);
+        assert_eq!(table.request(|request| matches!(request, Request::SetHeir { .. })), None);
+    }
+}
+
 /// HV-45: an heir says that it is warm, looks often, and mints as soon as the row is its own.
 #[test]
 fn hv_45_an_heir_looks_until_it_holds() {
