@@ -31,7 +31,7 @@ pub(super) struct Source {
     name: Name,
     count: u32,
     pinned_only: bool,
-    /// That others have made as many.
+    /// That others have made as many, if they have made any.
     checked: bool,
     alarmed: bool,
 }
@@ -145,15 +145,15 @@ impl Member {
         shards.into_iter().zip(owners).map(|(shard, at)| (shard.lease, at.map(|at| candidates[at].id))).collect()
     }
 
-    /// How many shards a source has is fixed when the first node makes them.
+    /// How many shards a source has is fixed when the first node makes them. Of two first ones who do so at the same time
+    /// each finds nothing there: who has made fewer ends as soon as it hears of more.
     fn check_count(&mut self, at: usize, effects: &mut Vec<Effect>) {
         let Source { name, count, checked, .. } = &mut self.sources[at];
-        if *checked {
-            return;
-        }
-        *checked = true;
-        let made = self.known.shards_of(name);
-        if made != 0 && made != *count as usize {
+        let shards = self.known.shards_of(name);
+        let beyond = shards.iter().max().map_or(0, |last| last.saturating_add(1) as usize);
+        let made = shards.len().max(beyond);
+        let first = !std::mem::replace(checked, true);
+        if made > *count as usize || first && made != 0 && made != *count as usize {
             let said = format!(
                 "source {name} has {made} shards, this node is configured for {count}: rows would be read twice or \
                  never; set shards = {made}"

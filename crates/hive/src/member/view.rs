@@ -143,10 +143,11 @@ impl Known {
         News::Events(news.events)
     }
 
-    /// How many shards of a source somebody has made.
-    pub fn shards_of(&self, source: &str) -> usize {
+    /// The shards of a source that somebody has made, as far as they are known: rows are made without an event.
+    pub fn shards_of(&self, source: &str) -> Vec<u32> {
         let prefix = format!("shard/{source}/");
-        self.leases().iter().filter(|lease| lease.name.starts_with(&prefix)).count()
+        let number = |lease: &LeaseRow| lease.name.strip_prefix(&prefix)?.parse().ok();
+        self.leases().iter().filter_map(number).collect()
     }
 }
 

@@ -45,6 +45,24 @@ fn hv_52_a_node_that_is_told_another_number_of_shards_ends() {
     assert!(failure.code == "shard-count" && failure.message.contains("shards = 4"), "{failure}");
 }
 
+/// HV-52: two first ones find nothing there, both make their shards, and the one with fewer hears of the others' later.
+#[test]
+fn hv_52_of_two_who_make_them_at_once_the_one_with_fewer_ends() {
+    let mut table = owner(4);
+    table.nodes.push(node(2));
+    table.leases.extend((4..8).map(|n| row(&shard(n), 6, Some(2))));
+    table.head.version += 1;
+    table.pass(2_200);
+    table.beaten();
+    let effects = table.seen();
+    let refused = effects.iter().find_map(|effect| match effect {
+        Effect::Refused(failure) => Some(failure),
+        _ => None,
+    });
+    assert!(refused.is_some_and(|f| f.code == "shard-count" && f.message.contains("shards = 8")), "{effects:?}");
+    assert!(is_lost(&effects), "what it holds it holds for part of the rows: {effects:?}");
+}
+
 /// A newcomer gets its part, one after the other, while all the rest goes on.
 #[test]
 fn rebalance_stops_the_world() {

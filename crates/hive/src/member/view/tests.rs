@@ -112,5 +112,6 @@ fn hv_52_shards_are_counted_by_source() {
     let names = ["queen", "shard/shop/0", "shard/shop/1", "shard/shopping/0"];
     let leases = names.iter().map(|name| LeaseRow { name: (*name).into(), ..lease(1) }).collect();
     known.read(Reply::View(Box::new(View { head: head(1), nodes: Vec::new(), leases })));
-    assert_eq!((known.shards_of("shop"), known.shards_of("shopping"), known.shards_of("other")), (2, 1, 0));
+    let shards = ["shop", "shopping", "other"].map(|source| known.shards_of(source).len());
+    assert_eq!(shards, [2, 1, 0]);
 }
