@@ -66,7 +66,7 @@ async fn one(steps: u64, events: u64) -> Result<f64> {
     let source =
         Arc::new(FirstPoll { source: OutboxSource::new(watched.clone(), &[entity()]), begun_at: OnceLock::new() });
     let plan = Arc::new(plan(Arc::new(chain(steps)?)));
-    let member = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench") };
+    let member = honeyflow_hive::Options { stands: false, ..honeyflow_hive::Options::named("bench").source(SOURCE) };
     let hive = Hive::start(hive, member)?;
     let (service, handle) = Service::new(Config {
         steps: vec![plan.workflows[0].graph.steps.iter().map(|_| Arc::new(Nothing) as Arc<dyn Step>).collect()],

@@ -14,7 +14,7 @@ pub const WEIGHT: u32 = 100;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Traits {
     pub weight: u32,
-    /// Whose shards it takes; none: of all.
+    /// Whose shards it takes; of all, if it does not say.
     sources: Option<Vec<String>>,
     pins: BTreeMap<String, String>,
 }

@@ -36,8 +36,8 @@ pub struct Options {
     pub stands: bool,
     /// Its part of the shards, against that of others; 0 = none. Nothing said: 100.
     pub weight: Option<u32>,
-    /// Sources whose shards it takes; nothing said: all.
-    pub sources: Option<Vec<String>>,
+    /// Sources whose shards it takes ([`crate::Hive::shards`]). Others read it, and leave its part of them to this node.
+    pub sources: Vec<String>,
     /// By source: the shards it takes, and no others (`"0-15,20"`).
     pub pin: BTreeMap<String, String>,
     /// Gives up its leases while the runtime that has started it stands still.
@@ -70,7 +70,7 @@ impl Options {
             eligible: true,
             stands: true,
             weight: None,
-            sources: None,
+            sources: Vec::new(),
             pin: BTreeMap::new(),
             watch_runtime: true,
             clock: Arc::new(BootClock),
@@ -82,6 +82,13 @@ impl Options {
     #[must_use]
     pub fn fast(self) -> Options {
         Options { heartbeat: Duration::from_millis(500), time_to_live: Duration::from_millis(1500), ..self }
+    }
+
+    /// Takes its part of this source's shards too.
+    #[must_use]
+    pub fn source(mut self, name: impl Into<String>) -> Options {
+        self.sources.push(name.into());
+        self
     }
 
     /// One limit more.
@@ -96,9 +103,7 @@ impl Options {
         if let Some(weight) = self.weight {
             meta.insert("weight".to_owned(), weight.into());
         }
-        if let Some(sources) = &self.sources {
-            meta.insert("sources".to_owned(), sources.clone().into());
-        }
+        meta.insert("sources".to_owned(), self.sources.clone().into());
         if !self.pin.is_empty() {
             let pin = self.pin.iter().map(|(source, shards)| (source.clone(), shards.clone().into()));
             meta.insert("pin".to_owned(), Value::Object(pin.collect()));

@@ -16,8 +16,13 @@ impl Hive {
     /// pinned to wait. How many there are is fixed by the first node that asks; one that is told otherwise ends.
     ///
     /// # Errors
-    /// If they are taken here already.
+    /// If they are taken here already, or [`super::Options::sources`] does not name the source: others would not leave
+    /// any of them to this node.
     pub async fn shards(&self, source: &str, count: u32, pinned_only: bool) -> Result<Shards, Failure> {
+        if !self.shared.sources.iter().any(|name| name == source) {
+            let said = format!("this node has not said that it takes shards of {source}: name it in Options::sources");
+            return Err(Failure::fatal("source-not-said", said));
+        }
         let source: Name = source.into();
         let Some(mailbox) = self.shared.open_mailbox(&source) else {
             return Err(Failure::fatal(

@@ -72,6 +72,8 @@ pub(super) struct Shared {
     traffic: Traffic,
     counters: Mutex<Counters>,
     pub bell: Arc<Notify>,
+    /// Whose shards this node has said to take.
+    pub(super) sources: Vec<String>,
     pub(super) expected_nodes: u64,
     pub(super) limits: OnceLock<Limits>,
     pub(super) limits_version: AtomicU64,
@@ -98,6 +100,7 @@ impl Shared {
             traffic: Traffic::new(move || rung.notify_one()),
             counters: Mutex::default(),
             bell,
+            sources: options.sources.clone(),
             expected_nodes: options.expected_nodes,
             limits: OnceLock::new(),
             limits_version: AtomicU64::new(0),

@@ -25,7 +25,7 @@ fn memory() -> Arc<MemoryHive> {
 }
 
 fn options(name: &str) -> Options {
-    Options::named(name).fast()
+    Options::named(name).fast().source("shop")
 }
 
 /// Long enough for anything that works at all on a busy machine.
@@ -141,6 +141,26 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
     }
     assert_eq!(terms.iter().filter(|term| term.check()).count(), 2, "the others go on");
     assert!(a.shards("shop", 4, false).await.is_err(), "taken here already");
+}
+
+/// HV-53: whoever leads something else in the same hive has no part in the shards: nothing waits for it.
+#[tokio::test]
+async fn hv_53_a_node_that_takes_no_shards_has_no_part_in_them() {
+    let store = memory();
+    let idle = Hive::join(store.clone(), Options::named("idle").fast()).await.unwrap();
+    until(|| idle.view().view.is_some_and(|view| view.nodes.iter().any(|node| node.eligible))).await;
+    assert!(idle.shards("shop", 4, false).await.err().is_some_and(|failure| failure.code == "source-not-said"));
+    let a = Hive::join(store, options("a")).await.unwrap();
+    let mut shards = a.shards("shop", 4, false).await.unwrap();
+    let mut epochs = Vec::new();
+    while epochs.len() < 4 {
+        match soon(shards.next()).await {
+            Some(Change::Gained(term)) => epochs.push(term.epoch()),
+            other => panic!("{other:?}"),
+        }
+    }
+    // In memory an epoch is the time at which it was minted.
+    assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "all at once: {epochs:?}");
 }
 
 /// Whoever worked on them has failed, and begins anew: never under a term that the first could still write under.

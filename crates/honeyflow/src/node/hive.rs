@@ -166,7 +166,7 @@ fn options(config: &Config, identity: &Identity<'_>, sources: &[Name], stands: b
         expected_nodes: hive.expected_nodes,
         stands,
         weight: Some(role.weight),
-        sources: (!role.source).then(Vec::new),
+        sources: if role.source { sources.iter().map(ToString::to_string).collect() } else { Vec::new() },
         pin: role.pins.clone(),
         on_stuck: Some(Arc::new(end_stuck)),
         ..Options::named(identity.name)

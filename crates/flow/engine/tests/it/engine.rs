@@ -140,8 +140,8 @@ impl Engine {
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
         let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
-        let member =
-            Hive::start(hive.clone(), Options { stands: false, ..Options::named("node") }).expect("sound options");
+        let member = Hive::start(hive.clone(), Options { stands: false, ..Options::named("node").source("shop") })
+            .expect("sound options");
         let (service, handle) = Service::new(Config {
             concurrency: vec![batches_at_once; plan.kinds.len()],
             pool: pool.clone(),

@@ -33,7 +33,7 @@ async fn hv_92_a_draining_node_hands_its_shard_over() {
     let engine = Engine::new(&plain(), 0, 4);
     let running = engine.start();
     engine.recovered(1).await;
-    let options = Options { stands: false, watch_runtime: false, ..Options::named("next") };
+    let options = Options { stands: false, watch_runtime: false, ..Options::named("next").source("shop") };
     let next = Hive::join(engine.hive.clone(), options).await.unwrap();
     let mut shards = next.shards("shop", 1, false).await.unwrap();
     // Each knows of the other once it has beaten and asked what has changed.

@@ -55,7 +55,7 @@ impl Member {
     /// Notes in `owners` what it gains and loses.
     async fn join(options: &honeyflow_hive_mysql::Options, name: &'static str, owners: &Owners) -> Member {
         let process = Arc::new(Process(Mutex::new(Some(MysqlHive::open(options).unwrap()))));
-        let hive = Hive::join(process.clone(), Options::named(name).fast()).await.unwrap();
+        let hive = Hive::join(process.clone(), Options::named(name).fast().source("shop")).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let owners = Arc::clone(owners);
         tokio::spawn(async move {

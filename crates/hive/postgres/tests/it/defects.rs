@@ -236,7 +236,8 @@ async fn store_outage_buries_everyone() {
     for name in ["a", "b", "c"] {
         // Slow enough for a busy machine not to look like death.
         let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(4));
-        let times = honeyflow_hive::Options { heartbeat, time_to_live, ..honeyflow_hive::Options::named(name) };
+        let times =
+            honeyflow_hive::Options { heartbeat, time_to_live, ..honeyflow_hive::Options::named(name).source("shop") };
         nodes.push(Node::join(&options, times).await);
     }
     let all: Vec<&Node> = nodes.iter().collect();

@@ -113,7 +113,7 @@ async fn one_dies(field: &Field) {
     let options = field.options();
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
-        nodes.push(Node::join(&options, Options::named(name).fast()).await);
+        nodes.push(Node::join(&options, Options::named(name).fast().source("shop")).await);
     }
     until("a queen", || nodes.iter().filter(|node| node.leads()).count() == 1).await;
     until("shards are spread", || is_spread(&nodes.iter().collect::<Vec<_>>())).await;

@@ -58,7 +58,7 @@ struct Member {
 impl Member {
     async fn join(url: &str, hive: &str, name: &str) -> Member {
         let process = Arc::new(Process { hive: server::open(url, hive), dead: AtomicBool::new(false) });
-        let options = Options { watch_runtime: false, ..Options::named(name).fast() };
+        let options = Options { watch_runtime: false, ..Options::named(name).fast().source("shop") };
         let hive = Hive::join(process.clone(), options).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let held: Arc<Mutex<Held>> = Arc::default();

@@ -51,7 +51,7 @@ async fn change(shards: &mut Shards) -> Option<Change> {
 #[tokio::test]
 async fn hv_39_a_standby_takes_over_as_soon_as_the_kernel_lets_go() {
     let shop = Shop::fresh();
-    let options = |name| Options { stands: false, watch_runtime: false, ..Options::named(name) };
+    let options = |name| Options { stands: false, watch_runtime: false, ..Options::named(name).source("shop") };
     let (first, second) = (Process::start(&shop), Process::start(&shop));
     let working = Hive::join(first.clone(), options("first")).await.unwrap();
     let mut held = working.shards("shop", 1, false).await.unwrap();
