@@ -140,7 +140,7 @@ impl Hive {
 
     /// Whether this node may be given traffic.
     pub fn ready(&self, ready: bool) {
-        self.tell_soon(Input::Ready(ready));
+        self.shared.say_ready(ready);
     }
 
     /// A new epoch for a lease that is held: the sequence runs short, or a sink is ahead of `floor`.
@@ -191,13 +191,6 @@ impl Hive {
 
     async fn tell(&self, input: Input) {
         let _ = self.inputs.send(input).await;
-    }
-
-    /// For those who cannot wait; the heartbeat is far behind if there is no room.
-    fn tell_soon(&self, input: Input) {
-        if let Err(error @ mpsc::error::TrySendError::Full(_)) = self.inputs.try_send(input) {
-            tracing::warn!(%error, "the hive's heartbeat does not keep up");
-        }
     }
 }
 

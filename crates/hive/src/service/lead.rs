@@ -143,8 +143,7 @@ struct Candidacy<'h> {
 
 impl Drop for Candidacy<'_> {
     fn drop(&mut self) {
-        self.hive.shared.close_mailbox(self.lease);
-        self.hive.tell_soon(Input::Unwant(self.lease.clone()));
+        self.hive.shared.close_mailbox(self.lease, Input::Unwant(self.lease.clone()));
     }
 }
 

@@ -57,7 +57,6 @@ impl Shards {
 /// Nobody works on them any more: others may have them.
 impl Drop for Shards {
     fn drop(&mut self) {
-        self.hive.shared.close_mailbox(&self.source);
-        self.hive.tell_soon(Input::NoShards(self.source.clone()));
+        self.hive.shared.close_mailbox(&self.source, Input::NoShards(self.source.clone()));
     }
 }

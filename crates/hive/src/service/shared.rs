@@ -22,7 +22,7 @@ use super::{
 use crate::{
     contract::{Event, HiveStore, NodeId, QUEEN, View},
     limit::Limits,
-    member::Engaged,
+    member::{Engaged, Input},
     term::Term,
     traffic::Traffic,
 };
@@ -56,6 +56,14 @@ pub struct Snapshot {
     pub stale: bool,
 }
 
+/// By those who cannot wait for room among the inputs. Only what is true now: it does not pile up.
+#[derive(Default)]
+struct Said {
+    /// By what they have worked on.
+    gone: BTreeMap<Name, Input>,
+    ready: Option<bool>,
+}
+
 pub(super) struct Shared {
     store: Arc<dyn HiveStore>,
     clock: Arc<dyn Clock>,
@@ -69,6 +77,8 @@ pub(super) struct Shared {
     trust: watch::Sender<Moment>,
     updates: broadcast::Sender<Update>,
     mailboxes: Mutex<BTreeMap<Name, Arc<Mailbox>>>,
+    said: Mutex<Said>,
+    pub spoken: Notify,
     traffic: Traffic,
     counters: Mutex<Counters>,
     pub bell: Arc<Notify>,
@@ -97,6 +107,8 @@ impl Shared {
             trust: watch::Sender::new(Moment::default()),
             updates: broadcast::Sender::new(UPDATES_MAX),
             mailboxes: Mutex::default(),
+            said: Mutex::default(),
+            spoken: Notify::new(),
             traffic: Traffic::new(move || rung.notify_one()),
             counters: Mutex::default(),
             bell,
@@ -170,8 +182,31 @@ impl Shared {
         Some(mailbox)
     }
 
-    pub fn close_mailbox(&self, name: &Name) {
+    /// Nobody works there any more, which the heart is to hear as `gone`. Said before the next one can open it: whatever
+    /// that one says comes later.
+    pub fn close_mailbox(&self, name: &Name, gone: Input) {
+        self.said().gone.insert(name.clone(), gone);
         self.mailboxes().remove(name);
+        self.spoken.notify_one();
+    }
+
+    pub fn is_read(&self, name: &Name) -> bool {
+        self.mailboxes().contains_key(name)
+    }
+
+    pub fn say_ready(&self, ready: bool) {
+        self.said().ready = Some(ready);
+        self.spoken.notify_one();
+    }
+
+    /// What was said since the heart has listened last.
+    pub fn take_said(&self) -> impl Iterator<Item = Input> + use<> {
+        let Said { gone, ready } = std::mem::take(&mut *self.said());
+        gone.into_values().chain(ready.map(Input::Ready))
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mailboxes(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<Mailbox>>> {

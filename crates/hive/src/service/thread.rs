@@ -109,9 +109,29 @@ impl Heart {
                     rung = true;
                     Input::Tick
                 }
+                () = self.shared.spoken.notified() => Input::Tick,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
+            self.hear_what_was_said();
+            if !self.is_moot(&input) {
+                self.step(input);
+            }
+        }
+    }
+
+    fn hear_what_was_said(&mut self) {
+        for input in self.shared.take_said() {
             self.step(input);
+        }
+    }
+
+    /// Whoever wanted it has gone before its wish was heard.
+    fn is_moot(&self, input: &Input) -> bool {
+        match input {
+            Input::Want(name) | Input::SitOut { lease: name, .. } | Input::Shards { source: name, .. } => {
+                !self.shared.is_read(name)
+            }
+            _ => false,
         }
     }
 

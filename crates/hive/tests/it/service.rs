@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::future::{BoxFuture, FutureExt};
+use honeyflow_event::Epoch;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
     contract::HIVE_TIME_START_MS,
@@ -232,6 +233,77 @@ impl HiveStore for Switch {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }
+}
+
+/// A store that holds up whoever asks it: the heartbeat's own thread.
+struct Gate {
+    store: Arc<MemoryHive>,
+    shut: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicBool,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap() = shut;
+        self.opened.notify_all();
+    }
+}
+
+impl HiveStore for Gate {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        let shut = self.shut.lock().unwrap();
+        self.waiting.store(*shut, Ordering::Relaxed);
+        drop(self.opened.wait_while(shut, |shut| *shut).unwrap());
+        self.store.call(request)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+}
+
+/// HV-48: however much the heartbeat has to hear, it hears that nobody works under a lease any more.
+#[tokio::test]
+async fn hv_48_who_goes_while_the_heartbeat_is_busy_is_heard_all_the_same() {
+    let gate =
+        Gate { store: memory(), shut: Mutex::new(false), opened: Condvar::new(), waiting: AtomicBool::new(false) };
+    let gate = Arc::new(gate);
+    let hive = Hive::join(gate.clone(), Options { watch_runtime: false, ..options("a") }).await.unwrap();
+    let led = Arc::new(AtomicBool::new(false));
+    let (leads, leader) = (led.clone(), hive.clone());
+    let leading = tokio::spawn(async move {
+        leader
+            .lead("duty/report", |_| {
+                leads.store(true, Ordering::Relaxed);
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+    });
+    until(|| led.load(Ordering::Relaxed)).await;
+    gate.set(true);
+    until(|| gate.waiting.load(Ordering::Relaxed)).await;
+    while hive.stale("duty/other".into(), Epoch(1)).now_or_never().is_some() {}
+    leading.abort();
+    assert!(soon(leading).await.is_err());
+    hive.ready(false);
+    gate.set(false);
+    let view = async || match gate.store.call(Request::View).await {
+        Ok(Reply::View(view)) => view,
+        other => panic!("{other:?}"),
+    };
+    soon(async {
+        loop {
+            let view = view().await;
+            let duty = view.leases.iter().find(|lease| &*lease.name == "duty/report").unwrap();
+            if duty.free && view.nodes.iter().all(|node| !node.ready) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(soon(hive.lead("duty/report", async |_| Ok(()))).await.is_ok(), "and is led again");
 }
 
 /// HV-22, HV-30: a store that does not answer is no error; nothing is known, nothing is held, and it ends in time.
