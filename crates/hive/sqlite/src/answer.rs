@@ -10,6 +10,7 @@ use crate::{
     Options,
     lock::{Held, Locks},
     outcome::Stop,
+    patience::Patience,
     schema::{self, HIVE_MS},
     session::{Answer, Session},
 };
@@ -23,6 +24,7 @@ pub(crate) struct Hive {
     /// Nodes of this process that have joined.
     pub held: BTreeMap<NodeId, Held>,
     now: String,
+    pub patience: Patience,
 }
 
 impl Hive {
@@ -40,6 +42,7 @@ impl Hive {
             locks: Locks::beside(&database),
             held: BTreeMap::new(),
             now: format!("select {HIVE_MS}"),
+            patience: Patience::new(options.busy_timeout),
         })
     }
 
@@ -124,12 +127,14 @@ impl Hive {
 
     /// In one transaction that nobody else writes in. The tables are made if need be.
     pub fn write<T>(&mut self, change: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
-        self.within(TransactionBehavior::Immediate, |session| {
+        let written = self.within(TransactionBehavior::Immediate, |session| {
             if !session.is_made()? {
                 schema::migrate(session.db)?;
             }
             change(session)
-        })
+        });
+        self.patience.learn(written.as_ref().is_err_and(Stop::is_busy));
+        written
     }
 
     /// The same, for what may be lost with the machine: nothing waits for the disk. Batches that were drawn die with it.
@@ -146,6 +151,7 @@ impl Hive {
     }
 
     fn within<T>(&mut self, behavior: TransactionBehavior, work: impl FnOnce(&Session<'_>) -> Answer<T>) -> Answer<T> {
+        self.patience.apply(&self.connection)?;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
         // Once for the whole of it, and only now: waiting for the lock takes time.
         let now_ms: i64 = transaction.prepare_cached(&self.now)?.query_row([], |row| row.get(0))?;

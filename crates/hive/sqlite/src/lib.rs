@@ -15,6 +15,7 @@ mod limit;
 mod lock;
 mod node;
 mod outcome;
+mod patience;
 mod remove;
 mod row;
 mod schema;
@@ -48,14 +49,14 @@ pub struct Options {
     pub hive: String,
     /// Refuses to join while another node lives.
     pub alone: bool,
-    /// How long a request waits for the application's transaction to end. Below a beat's deadline: a beat that is
-    /// refused as busy is answered by a read instead.
-    pub busy_timeout: Duration,
+    /// How long a request waits for the application's transaction to end. Nothing said: a sixth of the shortest
+    /// time to live that has joined, at most 700 ms.
+    pub busy_timeout: Option<Duration>,
 }
 
 impl Options {
     pub fn new(path: impl Into<PathBuf>) -> Options {
-        Options { path: path.into(), hive: HIVE.to_owned(), alone: false, busy_timeout: Duration::from_millis(700) }
+        Options { path: path.into(), hive: HIVE.to_owned(), alone: false, busy_timeout: None }
     }
 }
 
@@ -100,7 +101,6 @@ impl SqliteHive {
         };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&options.path, flags).map_err(failed)?;
-        connection.busy_timeout(options.busy_timeout).map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         let hive = Hive::new(connection, options)?;
         let (queue, asked) = sync_channel(QUEUE_MAX);

@@ -29,6 +29,7 @@ impl Hive {
         }
         let Some(lock) = self.locks.take(node)? else { return Ok(Reply::Refused(Refusal::Known)) };
         let alone = self.is_alone();
+        self.patience.joined(Duration::from_millis(times.1));
         self.give_up_silent(Duration::from_millis(times.1));
         let ours: Vec<NodeId> = self.held.keys().copied().collect();
         let joined = self.write(|s| s.insert(node, name, times, meta, alone.then_some(&*ours)));

@@ -16,7 +16,7 @@ async fn fresh() -> Shop {
 impl Rig for Shop {
     fn open<'a>(&'a self, hive: &'a str) -> BoxFuture<'a, Arc<dyn HiveStore>> {
         let patient = Duration::from_secs(20);
-        let options = Options { hive: hive.to_owned(), busy_timeout: patient, ..Options::new(self.path()) };
+        let options = Options { hive: hive.to_owned(), busy_timeout: Some(patient), ..Options::new(self.path()) };
         let hive: Arc<dyn HiveStore> = Arc::new(SqliteHive::open(&options).unwrap());
         Box::pin(ready(hive))
     }

@@ -65,6 +65,40 @@ fn pool_starvation_loses_lease() {
     });
 }
 
+/// HV-39: also with short times an application that holds the write lock for longer than trust lasts dethrones nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times() {
+    let shop = Shop::fresh();
+    let times = Membership {
+        heartbeat: Duration::from_millis(600),
+        time_to_live: Duration::from_millis(1_800),
+        ..Membership::named("a")
+    };
+    let hive = Hive::join(open(&shop), times).await.unwrap();
+    let terms = Arc::new(AtomicU64::new(0));
+    let (granted, led) = (Arc::clone(&terms), hive.clone());
+    let leading = tokio::spawn(async move {
+        led.lead(DUTY, |_| {
+            granted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<(), Failure>>()
+        })
+        .await
+    });
+    while terms.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let node = hive.node();
+    let mut application = shop.application();
+    application.busy_timeout(SOON).unwrap();
+    let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    transaction.commit().unwrap();
+    // What was missed by then would be made up for at once.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((terms.load(Ordering::Relaxed), hive.node()), (1, node), "the same term, of the same node");
+    leading.abort();
+}
+
 /// Fires what is due under its fence, and how far it came is written with it: the next term goes on from there, and says
 /// what came too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

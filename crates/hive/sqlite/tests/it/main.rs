@@ -43,7 +43,7 @@ impl Shop {
 
     /// For one node at a time.
     pub fn hive(&self) -> Arc<SqliteHive> {
-        let options = Options { busy_timeout: Duration::from_millis(50), alone: true, ..Options::new(self.path()) };
+        let options = Options { busy_timeout: Some(Duration::from_millis(50)), alone: true, ..Options::new(self.path()) };
         Arc::new(SqliteHive::open(&options).unwrap())
     }
 }
