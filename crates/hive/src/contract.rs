@@ -159,7 +159,8 @@ pub enum Request {
     },
     /// Everything, in one snapshot: what stands at that version. Makes nothing. → `View`.
     View,
-    /// What happened after a version, in order, with the rows it concerns as they stand now, in one snapshot.
+    /// What happened after a version, in order, with the rows it concerns as they stand now, in one snapshot. A kind that
+    /// only a newer version knows is [`EventKind::Unknown`].
     /// → `Events`; where that would leave a gap (forgotten, more than `max`, a jump of the version, `after` is ahead) →
     /// `View`.
     Events {

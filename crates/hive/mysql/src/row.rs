@@ -142,7 +142,7 @@ pub(crate) fn event(row: &MySqlRow) -> Result<Event, Error> {
     Ok(Event {
         version: unsigned(row, 0)?,
         at_ms: unsigned(row, 1)?,
-        kind: parsed(row, 2)?,
+        kind: required(row, 2)?.into(),
         node: node_id_or_null(row, 3)?,
         lease: text(row, 4)?.map(Name::from),
         epoch: parsed_or_null::<i64>(row, 5)?.map(|epoch| Epoch(epoch.max(0).cast_unsigned())),

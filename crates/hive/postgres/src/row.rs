@@ -130,11 +130,10 @@ impl<'r> Line<'r> {
     }
 
     pub fn event(self) -> Result<Event, Error> {
-        let kind = self.text(2)?.parse().map_err(|failure| Error::Decode(Box::new(failure)))?;
         Ok(Event {
             version: self.number(0)?,
             at_ms: self.number(1)?,
-            kind,
+            kind: self.text(2)?.into(),
             node: self.node_or_null(3)?,
             lease: self.text_or_null(4)?.map(Name::from),
             epoch: self.number_or_null(5)?.map(Epoch),

@@ -194,7 +194,7 @@ pub(crate) fn event(mut entry: Fields) -> Decoded<Event> {
     Ok(Event {
         version,
         at_ms: digits(value()?.as_deref())?,
-        kind: value()?.unwrap_or_default().parse()?,
+        kind: value()?.unwrap_or_default().as_str().into(),
         node: value()?.as_deref().map(node_id).transpose()?,
         lease: value()?.map(Name::from),
         epoch: value()?.map(|text| digits(Some(&text))).transpose()?.map(Epoch),

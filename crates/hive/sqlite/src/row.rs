@@ -93,7 +93,7 @@ pub(crate) fn event(row: &Row<'_>) -> rusqlite::Result<Event> {
     Ok(Event {
         version: unsigned(row, 0)?,
         at_ms: unsigned(row, 1)?,
-        kind: parsed(2, row.get::<_, String>(2)?.parse())?,
+        kind: row.get::<_, String>(2)?.as_str().into(),
         node: node_id_or_null(row, 3)?,
         lease: row.get::<_, Option<String>>(4)?.map(Name::from),
         epoch: row.get::<_, Option<i64>>(5)?.map(|epoch| Epoch(epoch.max(0).cast_unsigned())),

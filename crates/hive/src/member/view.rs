@@ -6,6 +6,7 @@
 //! | version v     | the same                               |                       |                       |
 //! | version v     | another                                | ask for events past v |                       |
 //! | version v     | events v + 1 … w                       | version w             | these events          |
+//! | version v     | an event of a kind that is not known   | ask for all           |                       |
 //! | version v     | all, at w > v, or of another origin    | version w             | a fresh snapshot      |
 //! | version v     | the store is not the one it was        | ask for all           |                       |
 //! | version v     | all at w ≤ v, or events past another   | v                     | nothing: it is older  |
@@ -13,7 +14,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::traits::Traits;
-use crate::contract::{Event, Events, LeaseRow, NodeId, NodeRow, Reply, Request, View};
+use crate::contract::{Event, EventKind, Events, LeaseRow, NodeId, NodeRow, Reply, Request, View};
 
 /// More than that, and the whole is read anew.
 const EVENTS_MAX: u32 = 500;
@@ -113,6 +114,11 @@ impl Known {
     }
 
     fn bring_forward(&mut self, news: Events) -> News {
+        // Of a newer version: what else it has changed is not known here.
+        if news.events.iter().any(|event| event.kind == EventKind::Unknown) {
+            self.doubt();
+            return News::Nothing;
+        }
         let follows = news.events.first().is_some_and(|first| first.version == self.version() + 1);
         self.doubted |= self.view.as_ref().is_some_and(|view| view.head.origin != news.head.origin);
         let Some(view) = self.view.as_mut().filter(|_| follows && !self.doubted) else { return News::Nothing };

@@ -122,6 +122,29 @@ pub async fn hv_20_a_gap_is_answered_by_the_whole_view(t: &Table<'_>) {
     }
 }
 
+/// Nodes of two versions are in one hive while it is brought up to date: an older one must not stand still over an event
+/// that it does not know.
+pub async fn hv_18_an_event_of_a_newer_version_is_told_all_the_same(t: &Table<'_>) {
+    let bee = t.bee().await;
+    let version = bee.version().await;
+    bee.take(LEASE).await;
+    if !t.write_newer_event().await {
+        return;
+    }
+    let found = bee.events(version - 1).await;
+    assert_eq!(kinds(&found.events), [EventKind::Ready, EventKind::Unknown]);
+    assert_eq!(
+        (found.events[1].node, found.events[1].lease.as_deref()),
+        (Some(bee.id), Some(LEASE)),
+        "whom it concerns"
+    );
+    assert_eq!((found.nodes.len(), found.leases.len()), (1, 1), "as they stand now");
+    let Reply::History(all) = bee.call(Request::History { lease: None, until_ms: None, max: 100 }).await else {
+        panic!("no history")
+    };
+    assert_eq!(all[0].kind, EventKind::Unknown);
+}
+
 pub async fn hv_19_old_events_are_forgotten(t: &Table<'_>) {
     let bee = t.bee().await;
     let term = bee.term("queen").await;

@@ -41,6 +41,14 @@ impl Rig for Place {
         .boxed()
     }
 
+    fn write_newer_event(&self) -> BoxFuture<'_, bool> {
+        async {
+            self.change("update hive_event set kind = 'swarmed' order by version desc limit 1").await;
+            true
+        }
+        .boxed()
+    }
+
     fn wipe(&self) -> BoxFuture<'_, bool> {
         async {
             for table in schema::TABLES.iter().filter(|table| **table != "hive_meta") {

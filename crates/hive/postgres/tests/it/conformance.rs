@@ -52,6 +52,16 @@ impl Rig for Field {
         .boxed()
     }
 
+    fn write_newer_event(&self) -> BoxFuture<'_, bool> {
+        let ours = self.ours();
+        async move {
+            let newest = format!("(select max(version) from hive_event where {ours})");
+            self.run(&format!("update hive_event set kind = 'swarmed' where {ours} and version = {newest}")).await;
+            true
+        }
+        .boxed()
+    }
+
     fn wipe(&self) -> BoxFuture<'_, bool> {
         let tables = ["node", "lease", "view", "event", "limit", "share"];
         let wipe = tables.map(|table| format!("delete from hive_{table} where {}", self.ours()));

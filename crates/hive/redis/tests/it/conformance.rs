@@ -99,6 +99,17 @@ impl Rig for Redis {
         })
     }
 
+    fn write_newer_event(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            for hive in self.hives() {
+                let mut write = redis::cmd("EVAL");
+                write.arg(include_str!("newer_event.lua")).arg(1).arg(format!("{{hive:{hive}}}:event"));
+                server::ask::<()>(&self.connection, &write).await;
+            }
+            true
+        })
+    }
+
     fn wipe(&self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let all = format!("{{hive:{}-*", self.run);

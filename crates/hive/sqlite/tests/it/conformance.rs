@@ -41,6 +41,11 @@ impl Rig for Shop {
         Box::pin(ready(true))
     }
 
+    fn write_newer_event(&self) -> BoxFuture<'_, bool> {
+        self.change("update hive_event set kind = 'swarmed' where version = (select max(version) from hive_event)");
+        Box::pin(ready(true))
+    }
+
     fn wipe(&self) -> BoxFuture<'_, bool> {
         for table in ["node", "lease", "view", "event", "limit", "share"] {
             self.change(&format!("delete from hive_{table}"));

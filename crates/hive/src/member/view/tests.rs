@@ -115,3 +115,21 @@ fn hv_52_shards_are_counted_by_source() {
     let shards = ["shop", "shopping", "other"].map(|source| known.shards_of(source).len());
     assert_eq!(shards, [2, 1, 0]);
 }
+
+/// HV-18: nodes of several versions are in one hive while it is brought up to date.
+#[test]
+fn hv_18_what_a_newer_version_tells_of_is_read_as_a_whole() {
+    let mut known = Known::default();
+    known.told(10);
+    known.read(whole(10));
+    known.told(12);
+    assert!(matches!(known.question(), Some(Request::Events { after: 10, .. })));
+    known.asked();
+    let news = vec![event(11, EventKind::Unknown, 3), event(12, EventKind::Buried, 2)];
+    assert_eq!(known.read(events(news, Vec::new())), News::Nothing);
+    assert_eq!(known.question(), Some(Request::View), "at once, and not the same question again");
+    known.asked();
+    assert_eq!(known.read(whole(12)), News::Whole);
+    known.told(13);
+    assert!(matches!(known.question(), Some(Request::Events { after: 12, .. })), "and on from there");
+}
