@@ -14,9 +14,8 @@
 
 use crate::term::Fence;
 
-/// One row = the fence holds. Parameters: 1 lease, 2 epoch, 3 holder (hyphenated lower-case UUID).
-pub const SQLITE: &str =
-    "select 1 from hive_lease where hive = 'honeyflow' and name = ?1 and epoch = ?2 and holder = ?3";
+/// One row = the fence holds. Parameters: 1 hive, 2 lease, 3 epoch, 4 holder (hyphenated lower-case UUID).
+pub const SQLITE: &str = "select 1 from hive_lease where hive = ?1 and name = ?2 and epoch = ?3 and holder = ?4";
 
 /// Rows = the fences that hold. `columns` are selected of `hive_lease`, by name of the lease. SQLite has one writer: within
 /// a transaction that has begun `immediate` nobody takes a lease.

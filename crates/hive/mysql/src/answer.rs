@@ -66,6 +66,10 @@ impl Hive {
                 Some(session) => session,
                 None => self.connect().await?,
             };
+            // Whoever joins brings the tables up to date; who only asks makes nothing.
+            if session.outdated && matches!(request, Request::Join { .. }) {
+                schema::migrate(&mut session).await?;
+            }
             let stop = match self.attempt(&mut session, request).await {
                 Ok(reply) => {
                     give_back(lane, session).await;

@@ -163,7 +163,10 @@ pub(crate) async fn check(session: &mut Session) -> Answer<()> {
             );
             Err(Failure::fatal("schema-too-new", said).into())
         }
-        _ => Ok(()),
+        installed => {
+            session.outdated = installed.is_some_and(|installed| installed < version() as u64);
+            Ok(())
+        }
     }
 }
 
@@ -191,6 +194,7 @@ pub(crate) async fn migrate(session: &mut Session) -> Answer<()> {
         message.add(record());
     }
     session.tell(message).await?;
+    session.outdated = false;
     Ok(())
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Session {
     flavour: Flavour,
     /// The hive's name, as a literal.
     pub hive: String,
+    /// The tables are of an older version, as they were when it was opened.
+    pub outdated: bool,
     /// A transaction is under way.
     open: bool,
     /// A message that commits was sent, and its end was not heard.
@@ -57,7 +59,14 @@ impl std::ops::Deref for Heard {
 
 impl Session {
     pub fn new(connection: MySqlConnection, hive: &str) -> Session {
-        Session { connection, flavour: Flavour::Mariadb, hive: literal::text(hive), open: false, committing: false }
+        Session {
+            connection,
+            flavour: Flavour::Mariadb,
+            hive: literal::text(hive),
+            outdated: false,
+            open: false,
+            committing: false,
+        }
     }
 
     pub fn set_flavour(&mut self, flavour: Flavour) {

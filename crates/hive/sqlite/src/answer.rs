@@ -170,7 +170,7 @@ impl Hive {
 
 impl Session<'_> {
     pub fn is_made(&self) -> Answer<bool> {
-        schema::exists(self.db).map_err(Stop::from)
+        schema::exists(self.db)
     }
 }
 

@@ -1,6 +1,9 @@
 //! The hive's own tables and their numbered migrations.
 
+use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OptionalExtension};
+
+use crate::session::Answer;
 
 /// Hive time by the database's clock: milliseconds since 2020.
 pub(crate) const HIVE_MS: &str = "cast(round((julianday('now') - 2458849.5) * 86400000.0) as integer)";
@@ -96,17 +99,36 @@ create index hive_share_node on hive_share(hive, node);
 ];
 
 /// All of it: what an older version has made counts as nothing until it is migrated.
-pub(crate) fn exists(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.prepare_cached("select 1 from sqlite_master where type = 'table' and name = 'hive_view'")?.exists([])
+pub(crate) fn exists(connection: &Connection) -> Answer<bool> {
+    match made(connection)? {
+        made if made > MIGRATIONS.len() => {
+            let known = MIGRATIONS.len();
+            let said =
+                format!("the hive's tables are of version {made}, this program knows up to {known}: use a newer one");
+            Err(Failure::fatal("schema-too-new", said).into())
+        }
+        made => Ok(made == MIGRATIONS.len()),
+    }
+}
+
+/// How many of the migrations.
+fn made(connection: &Connection) -> rusqlite::Result<usize> {
+    let there = "select 1 from sqlite_master where type = 'table' and name = 'hive_meta'";
+    if !connection.prepare_cached(there)?.exists([])? {
+        return Ok(0);
+    }
+    let version: Option<String> = connection
+        .prepare_cached("select value from hive_meta where name = 'schema'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(version.and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 /// Within the transaction of whoever needs the tables.
 pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .execute_batch("create table if not exists hive_meta (name text not null primary key, value text not null)")?;
-    let from: Option<String> =
-        connection.query_row("select value from hive_meta where name = 'schema'", [], |row| row.get(0)).optional()?;
-    let from: usize = from.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let from = made(connection)?;
     for migration in MIGRATIONS.iter().skip(from) {
         connection.execute_batch(migration)?;
     }
@@ -123,4 +145,31 @@ pub(crate) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
 pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     let made = MIGRATIONS.iter().flat_map(|migration| migration.split("create table ").skip(1));
     made.filter_map(|rest| rest.split_whitespace().next()).chain(["hive_meta"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// HV-5
+    #[test]
+    fn hv_5_what_an_older_version_has_made_is_brought_up_to_date() {
+        let connection = Connection::open_in_memory().unwrap();
+        assert!(matches!(exists(&connection), Ok(false)));
+        for older in 0..MIGRATIONS.len() {
+            let connection = Connection::open_in_memory().unwrap();
+            connection
+                .execute_batch("create table hive_meta (name text not null primary key, value text not null)")
+                .unwrap();
+            MIGRATIONS[..older].iter().for_each(|migration| connection.execute_batch(migration).unwrap());
+            connection.execute("insert into hive_meta values ('schema', ?1)", [older.to_string()]).unwrap();
+            assert!(matches!(exists(&connection), Ok(false)), "{older}");
+            migrate(&connection).unwrap();
+            assert!(matches!(exists(&connection), Ok(true)), "{older}");
+        }
+        // The last of them may make no table at all.
+        migrate(&connection).unwrap();
+        connection.execute("update hive_meta set value = ?1", [(MIGRATIONS.len() - 1).to_string()]).unwrap();
+        assert!(matches!(exists(&connection), Ok(false)), "judged by its number, not by a table");
+    }
 }

@@ -1,7 +1,7 @@
 //! Fenced writes: the fence is compared first, in the transaction that writes. Every operation may be repeated.
 
 use honeyflow_event::EventId;
-use honeyflow_hive::Fence;
+use honeyflow_hive::{Fence, contract, fence};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_store::{
     Op, Reply, Settled, Write,
@@ -78,7 +78,9 @@ fn perform(connection: &Connection, write: &Write, pages: &[Vec<honeyflow_event:
 
 fn holds(connection: &Connection, fence: &Fence) -> rusqlite::Result<bool> {
     let epoch = i64::try_from(fence.epoch().0).unwrap_or(i64::MAX);
-    cached(connection, honeyflow_hive::fence::SQLITE)?.exists(params![fence.lease(), epoch, fence.holder().to_string()])
+    // The leases of an outbox stand in the hive of this name, whatever its nodes call theirs.
+    let shown = params![contract::HIVE, fence.lease(), epoch, fence.holder().to_string()];
+    cached(connection, fence::SQLITE)?.exists(shown)
 }
 
 pub(crate) fn now_ms(connection: &Connection) -> rusqlite::Result<i64> {

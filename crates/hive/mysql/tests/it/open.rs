@@ -94,6 +94,21 @@ async fn tables_of_a_newer_version_are_refused() {
     hive.call(join(node())).await.unwrap();
 }
 
+/// HV-5: by whoever joins, and by nobody who only looks.
+#[tokio::test]
+async fn tables_of_an_older_version_are_brought_up_to_date() {
+    let Some(server) = server() else { return };
+    let place = Place::bare(&server).await;
+    place.hive().call(join(node())).await.unwrap();
+    place.change("update hive_meta set value = '0'").await;
+    let hive = place.hive();
+    hive.call(Request::View).await.unwrap();
+    let current = "select count(*) from hive_meta where value <> '0'";
+    assert_eq!(place.number(current).await, 0);
+    hive.call(join(node())).await.unwrap();
+    assert_eq!(place.number(current).await, 1);
+}
+
 /// HV-5: another case, an accent or a space at the end is another name.
 #[tokio::test]
 async fn hv_5_names_are_compared_byte_by_byte() {

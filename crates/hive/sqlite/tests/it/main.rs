@@ -5,6 +5,7 @@ mod conformance;
 mod duty;
 mod fleet;
 mod lock;
+mod schema;
 mod standby;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -43,7 +44,8 @@ impl Shop {
 
     /// For one node at a time.
     pub fn hive(&self) -> Arc<SqliteHive> {
-        let options = Options { busy_timeout: Some(Duration::from_millis(50)), alone: true, ..Options::new(self.path()) };
+        let options =
+            Options { busy_timeout: Some(Duration::from_millis(50)), alone: true, ..Options::new(self.path()) };
         Arc::new(SqliteHive::open(&options).unwrap())
     }
 }
