@@ -23,7 +23,7 @@ struct Shown {
     alive: u64,
     ready: u64,
     engaged: u64,
-    /// Since the queen has published a count; none if nobody has.
+    /// Since a queen has published a count, who may be none any more; none if nobody has.
     count_age_ms: Option<u64>,
     version: u64,
     hold: Option<String>,
@@ -132,6 +132,16 @@ fn of(opened: &Opened, view: &View, counts: &Counts, clock_offset_ms: i64) -> Sh
     }
 }
 
+/// What is shown was counted for this answer; what others go by was published by the queen, if there is one.
+fn counted(has_queen: bool, age_ms: Option<u64>) -> String {
+    match (has_queen, age_ms.map(output::age)) {
+        (true, Some(age)) => format!("counted by the queen {age} ago"),
+        (true, None) => "not counted by the queen yet".to_owned(),
+        (false, Some(age)) => format!("counted now; there is no queen, the last one has counted {age} ago"),
+        (false, None) => "counted now; there is no queen".to_owned(),
+    }
+}
+
 fn print(hive: &Shown, context: &Context) -> Result<(), Fault> {
     let queen = match &hive.queen {
         None => "nobody".to_owned(),
@@ -141,10 +151,7 @@ fn print(hive: &Shown, context: &Context) -> Result<(), Fault> {
             format!("{name} ({}), since {} ({age} ago): {}", queen.id, queen.since, queen.cause)
         }
     };
-    let counted = hive.count_age_ms.map_or_else(
-        || "never counted by a queen".to_owned(),
-        |age| format!("counted by the queen {} ago", output::age(age)),
-    );
+    let counted = counted(hive.queen.is_some(), hive.count_age_ms);
     let mut lines = vec![
         ("hive", hive.hive.clone()),
         ("queen", queen),
@@ -164,4 +171,17 @@ fn print(hive: &Shown, context: &Context) -> Result<(), Fault> {
     }
     let text: String = lines.iter().map(|(what, said)| format!("{what:<8} {}\n", crate::escape::line(said))).collect();
     context.output.print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn hv_32_nobody_is_said_to_have_counted_who_is_not_there() {
+        assert_eq!(counted(true, Some(5_500)), "counted by the queen 5.5 s ago");
+        assert_eq!(counted(true, None), "not counted by the queen yet");
+        assert_eq!(counted(false, Some(5_500)), "counted now; there is no queen, the last one has counted 5.5 s ago");
+        assert_eq!(counted(false, None), "counted now; there is no queen");
+    }
 }
