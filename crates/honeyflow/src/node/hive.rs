@@ -50,7 +50,6 @@ pub struct Planned {
     pub place: HivePlace,
     pub name: String,
     pub sources: Vec<Name>,
-    pub stands: bool,
 }
 
 impl Hives {
@@ -58,13 +57,13 @@ impl Hives {
     /// If one of the stores cannot be opened, or refuses this node for good.
     pub async fn join(config: &Config, identity: &Identity<'_>) -> Result<Hives, Failure> {
         let mut joined = Vec::new();
-        for Planned { place, name, sources, stands } in plan(config)? {
+        for Planned { place, name, sources } in plan(config)? {
             let alone = sources.iter().any(|source| !embedded(config, source).is_empty());
             if joined.is_empty() && config.hive.url.is_some() {
                 place.make_if_missing()?;
             }
             let store = place.open(&name, alone).await?;
-            let hive = Hive::join(store, options(config, identity, &sources, stands)).await?;
+            let hive = Hive::join(store, options(config, identity, &sources)).await?;
             joined.push(Joined { place, sources, hive });
         }
         Ok(Hives(joined))
@@ -83,6 +82,11 @@ impl Hives {
     pub fn of(&self, source: &str) -> &Hive {
         let found = self.0.iter().find(|joined| joined.sources.iter().any(|name| **name == *source));
         found.map_or(self.own(), |joined| &joined.hive)
+    }
+
+    /// Where a lease is that people name: each of them has a queen, and the one that is meant is she who counts.
+    pub fn home(&self, lease: &str) -> &Joined {
+        &self.0[home(self.0.iter().map(|joined| &joined.sources[..]), lease)]
     }
 
     /// Whether the shard is worked on here.
@@ -133,6 +137,13 @@ pub fn own_place(config: &Config) -> Result<(HivePlace, String), Failure> {
     Ok((place, config.hive.name.clone()))
 }
 
+/// By hive its sources: the place of the one where the lease is.
+fn home<'s>(mut hives: impl Iterator<Item = &'s [Name]>, lease: &str) -> usize {
+    let source = lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')).map(|(source, _)| source);
+    let found = source.and_then(|source| hives.position(|sources| sources.iter().any(|name| **name == *source)));
+    found.unwrap_or(0)
+}
+
 fn folder(config: &Config) -> &Path {
     config.file.parent().unwrap_or(Path::new(""))
 }
@@ -140,23 +151,18 @@ fn folder(config: &Config) -> &Path {
 /// The one where the queen counts comes first.
 pub fn plan(config: &Config) -> Result<Vec<Planned>, Failure> {
     let (place, name) = own_place(config)?;
-    let mut planned = vec![Planned { place, name, sources: Vec::new(), stands: config.node.role.queen }];
+    let mut planned = vec![Planned { place, name, sources: Vec::new() }];
     for source in &config.sources {
         let place = place_of(config, source)?;
         match planned.iter_mut().find(|known| known.name == HIVE && known.place.is_same(&place)) {
             Some(known) => known.sources.push(source.name.clone()),
-            None => planned.push(Planned {
-                place,
-                name: HIVE.to_owned(),
-                sources: vec![source.name.clone()],
-                stands: false,
-            }),
+            None => planned.push(Planned { place, name: HIVE.to_owned(), sources: vec![source.name.clone()] }),
         }
     }
     Ok(planned)
 }
 
-fn options(config: &Config, identity: &Identity<'_>, sources: &[Name], stands: bool) -> Options {
+fn options(config: &Config, identity: &Identity<'_>, sources: &[Name]) -> Options {
     let (hive, role) = (&config.hive, &config.node.role);
     let mut options = Options {
         heartbeat: hive.heartbeat,
@@ -164,7 +170,8 @@ fn options(config: &Config, identity: &Identity<'_>, sources: &[Name], stands: b
         engaged_ttl: hive.engaged_ttl,
         count_every: hive.count_every,
         expected_nodes: hive.expected_nodes,
-        stands,
+        // In every one of them: somebody has to sweep what is old, wherever it is counted.
+        stands: role.queen,
         weight: Some(role.weight),
         sources: if role.source { sources.iter().map(ToString::to_string).collect() } else { Vec::new() },
         pin: role.pins.clone(),
@@ -213,4 +220,49 @@ pub fn embedded(config: &Config, source: &str) -> Vec<String> {
         entities.iter().any(|name| config.entity(name).is_some_and(|entity| *entity.source == *source))
     };
     config.sinks.iter().filter(|sink| feeds(&sink.name)).map(|sink| sink.name.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{config, registry};
+
+    #[test]
+    fn hv_32_the_queen_that_people_name_is_she_who_counts() {
+        let hives: [&[Name]; 3] = [&[], &["shop".into()], &["club".into(), "bar".into()]];
+        let of = |lease| home(hives.into_iter(), lease);
+        assert_eq!([of("queen"), of("duty/report"), of("shard/shop/7"), of("shard/bar/0")], [0, 0, 1, 2]);
+        assert_eq!(of("shard/gone/0"), 0);
+    }
+
+    /// HV-19, HV-72: events and idle buckets are swept by a queen; a hive without one would keep them for ever.
+    #[test]
+    fn hv_19_every_hive_has_somebody_who_sweeps_it() {
+        let text = r#"
+[node]
+ROLES
+[hive]
+url = "sqlite:hive.db"
+[source.shop]
+url = "sqlite:shop.db"
+[source.club]
+url = "sqlite:club.db"
+"#;
+        let identity = Identity { name: "a", incarnation: NodeId(Uuid::from_u128(1)), address: None };
+        for (roles, stands) in [("", true), (r#"roles = ["source"]"#, false)] {
+            let loaded = config::parse(Path::new("honeyflow.toml"), text.replace("ROLES", roles), &registry::kinds());
+            let Ok(loaded) = loaded else { panic!("no TOML") };
+            let problems = format!("{:?}", loaded.problems);
+            let config = loaded.config.expect(&problems);
+            let planned = plan(&config).unwrap();
+            assert_eq!(planned.len(), 3);
+            for Planned { sources, .. } in planned {
+                let options = options(&config, &identity, &sources);
+                assert_eq!(options.stands, stands, "{sources:?}");
+                assert_eq!(options.sources, sources.iter().map(ToString::to_string).collect::<Vec<_>>());
+            }
+        }
+    }
 }

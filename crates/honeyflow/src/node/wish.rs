@@ -64,11 +64,12 @@ pub async fn see_to(tasks: &[Task], store: &dyn Store, hives: &Hives) -> Result<
 async fn carry_out(wish: &Wish, hives: &Hives) -> bool {
     match wish {
         Wish::HandOver { lease, to } => {
-            let holder = hives.all().iter().find(|joined| joined.holds(lease));
-            if let Some(joined) = holder {
-                joined.hive.hand_over(lease, *to).await;
+            let home = hives.home(lease);
+            let concerned = home.holds(lease);
+            if concerned {
+                home.hive.hand_over(lease, *to).await;
             }
-            holder.is_some()
+            concerned
         }
         Wish::Drain { node } => {
             let concerned = hives.all().iter().any(|joined| joined.hive.node() == Some(*node));
