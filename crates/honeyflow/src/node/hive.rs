@@ -10,8 +10,9 @@ use std::{
 use futures_util::future::join_all;
 use honeyflow_event::Name;
 use honeyflow_hive::{Hive, NodeId, Options, contract::HIVE, member::traits::shard_lease};
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Class, Failure};
 
+use super::company::{self, Joiner};
 use crate::{
     config::{Config, SourceConfig},
     registry::HivePlace,
@@ -25,9 +26,48 @@ pub struct Joined {
     pub place: HivePlace,
     pub sources: Vec<Name>,
     pub hive: Hive,
+    /// Sinks in the data folder that these sources feed.
+    indexes: Vec<String>,
+    process: String,
 }
 
 impl Joined {
+    /// Whether those who have come before go together with this node.
+    async fn judge(&self) -> Result<(), Failure> {
+        if self.sources.is_empty() {
+            return Ok(());
+        }
+        let us = Joiner { own: &self.indexes, process: &self.process, shown: self.place.shown() };
+        company::refuse_if_later(&self.hive, &us).await
+    }
+
+    /// Returns once it can be no member any more, or is one beside another with which it does not go together: buried
+    /// while it slept, it has joined anew after others.
+    async fn ended(&self) -> Failure {
+        let (mut watch, mut judged) = (self.hive.watch(), self.hive.node());
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.hive.ended() => match ended {
+                    Some(failure) => return failure,
+                    None => std::future::pending().await,
+                },
+                update = watch.next() => {
+                    if update.is_none() || self.hive.node() == judged {
+                        continue;
+                    }
+                    let now = self.hive.node();
+                    match self.judge().await {
+                        Ok(()) => judged = now,
+                        Err(failure) if failure.class == Class::Fatal => return failure,
+                        // The store is not there: the next update finds it.
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+
     /// As this node last knew it.
     pub fn holds(&self, lease: &str) -> bool {
         let (Some(me), Some(view)) = (self.hive.node(), self.hive.view().view) else { return false };
@@ -64,9 +104,18 @@ impl Hives {
             }
             let store = place.open(&name, alone).await?;
             let hive = Hive::join(store, options(config, identity, &sources)).await?;
-            joined.push(Joined { place, sources, hive });
+            let indexes = sources.iter().flat_map(|source| embedded(config, source)).collect();
+            let process = identity.incarnation.to_string();
+            joined.push(Joined { place, sources, hive, indexes, process });
         }
-        Ok(Hives(joined))
+        let hives = Hives(joined);
+        for joined in hives.all() {
+            if let Err(failure) = joined.judge().await {
+                hives.leave().await;
+                return Err(failure);
+            }
+        }
+        Ok(hives)
     }
 
     /// Where the queen counts.
@@ -107,14 +156,7 @@ impl Hives {
 
     /// Returns once this node can be no member of one of them any more.
     pub async fn ended(&self) -> Failure {
-        let ends = self.0.iter().map(|joined| {
-            Box::pin(async {
-                match joined.hive.ended().await {
-                    Some(failure) => failure,
-                    None => std::future::pending().await,
-                }
-            })
-        });
+        let ends = self.0.iter().map(|joined| Box::pin(joined.ended()));
         futures_util::future::select_all(ends).await.0
     }
 }
