@@ -3,6 +3,7 @@
 //! Whatever arrives is bounded: every length and count is compared with the bytes that are really there before
 //! anything is reserved by it, types nest to a stated depth, and what is wrong comes back as [`Malformed`].
 
+mod class;
 pub mod compress;
 mod consistency;
 pub mod crc;
@@ -17,7 +18,6 @@ mod refusal;
 pub mod request;
 mod response;
 pub mod segment;
-mod vector;
 mod write;
 
 pub use compress::Compression;

@@ -61,6 +61,11 @@ pub fn pgbouncer() -> Option<Service> {
     shared(Server::Pgbouncer)
 }
 
+/// The shared Cassandra, one node; its user may do everything.
+pub fn cassandra() -> Option<Service> {
+    shared(Server::Cassandra)
+}
+
 /// A PostgreSQL that only the caller knows; it ends with the value, and with the process.
 pub fn throwaway_postgres() -> Option<Throwaway> {
     throwaway(Server::Postgres, &[])
@@ -74,6 +79,11 @@ pub fn throwaway_redis() -> Option<Throwaway> {
 /// A MariaDB that only the caller knows.
 pub fn throwaway_mariadb() -> Option<Throwaway> {
     throwaway(Server::Mariadb, &[])
+}
+
+/// A Cassandra that only the caller knows. It takes seconds to start: one test is enough for all that needs it.
+pub fn throwaway_cassandra() -> Option<Throwaway> {
+    throwaway(Server::Cassandra, &[])
 }
 
 /// Like the ones above, with arguments of the server's own added: `["--appendonly", "yes"]`, `["-c", "wal_level=logical"]`.

@@ -1,5 +1,6 @@
 //! How one kind of server is made and asked; when it is started, watched and stopped is the instance's business.
 
+mod cassandra;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
@@ -53,6 +54,7 @@ pub fn of(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>,
         (Server::Postgres, _) => Box::new(postgres::Postgres),
         (Server::Mariadb, _) => Box::new(mariadb::Mariadb),
         (Server::Redis, _) => Box::new(redis::Redis),
+        (Server::Cassandra, _) => Box::new(cassandra::Cassandra),
         (Server::Pgbouncer, Some(upstream)) => Box::new(pgbouncer::Pgbouncer { upstream }),
         (Server::Pgbouncer, None) => return Err(Error::failed("pgbouncer needs a PostgreSQL behind it")),
     })
@@ -65,6 +67,7 @@ pub fn is_installed(server: Server) -> bool {
         Server::Mariadb => mariadb::Mariadb.program().is_ok(),
         Server::Redis => redis::Redis.program().is_ok(),
         Server::Pgbouncer => pgbouncer::program().is_ok(),
+        Server::Cassandra => cassandra::Cassandra.program().is_ok(),
     }
 }
 

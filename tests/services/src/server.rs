@@ -11,10 +11,11 @@ pub enum Server {
     Mariadb,
     Redis,
     Pgbouncer,
+    Cassandra,
 }
 
 impl Server {
-    pub const ALL: [Self; 4] = [Self::Postgres, Self::Mariadb, Self::Redis, Self::Pgbouncer];
+    pub const ALL: [Self; 5] = [Self::Postgres, Self::Mariadb, Self::Redis, Self::Pgbouncer, Self::Cassandra];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -22,6 +23,7 @@ impl Server {
             Self::Mariadb => "mariadb",
             Self::Redis => "redis",
             Self::Pgbouncer => "pgbouncer",
+            Self::Cassandra => "cassandra",
         }
     }
 
@@ -36,16 +38,19 @@ impl Server {
             Self::Mariadb => "HONEYFLOW_TEST_MARIADB_URL",
             Self::Redis => "HONEYFLOW_TEST_REDIS_URL",
             Self::Pgbouncer => "HONEYFLOW_TEST_PGBOUNCER_URL",
+            Self::Cassandra => "HONEYFLOW_TEST_CASSANDRA_URL",
         }
     }
 
-    /// Debian's packages. MariaDB comes without the package that sets up a server for the whole system.
+    /// Debian's packages. MariaDB comes without the package that sets up a server for the whole system; of Cassandra
+    /// there is only what it runs on and what fetches it.
     pub fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Postgres => &["postgresql"],
             Self::Mariadb => &["mariadb-server-core", "mariadb-client"],
             Self::Redis => &["redis-server"],
             Self::Pgbouncer => &["pgbouncer", "postgresql-client"],
+            Self::Cassandra => &["openjdk-17-jre-headless", "maven"],
         }
     }
 
@@ -61,6 +66,7 @@ impl Server {
             Self::Mariadb => "mariadbd",
             Self::Redis => "redis-server",
             Self::Pgbouncer => "pgbouncer",
+            Self::Cassandra => "java",
         }
     }
 
@@ -68,7 +74,7 @@ impl Server {
     pub(crate) fn stop_signal(self) -> (Signal, &'static str) {
         match self {
             Self::Postgres | Self::Pgbouncer => (Signal::INT, "INT"),
-            Self::Mariadb | Self::Redis => (Signal::TERM, "TERM"),
+            Self::Mariadb | Self::Redis | Self::Cassandra => (Signal::TERM, "TERM"),
         }
     }
 }

@@ -57,6 +57,8 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
         let compression = choose(self.settings.compression, &offered, self.version);
         let mut options = vec![("DRIVER_NAME", DRIVER), ("DRIVER_VERSION", DRIVER_VERSION), ("THROW_ON_OVERLOAD", "1")];
         options.extend(compression.name().map(|name| ("COMPRESSION", name)));
+        // On version 4 already the answer to this may be packed.
+        self.inbound.set_compression(compression);
         let answer = self.ask("STARTUP", &Request::Startup(&options)).await?;
         let refused = matches!(answer, Answer::Refused(_));
         if !refused {
@@ -87,7 +89,6 @@ impl<'s, S: AsyncRead + AsyncWrite + Unpin> Handshake<'s, S> {
 
     fn agree(&mut self, compression: Compression) {
         self.compression = compression;
-        self.inbound.set_compression(compression);
         if self.version >= Version::V5 {
             self.inbound.begin_segments();
             self.outbound.begin_segments(compression);

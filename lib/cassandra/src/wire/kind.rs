@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::vector;
+use super::class;
 use super::{Malformed, Reader};
 
 /// How deep a type may nest. The grammar of the protocol has no end, a stack has.
@@ -63,7 +63,7 @@ impl Type {
         let Some(depth) = depth.checked_sub(1) else { return Err(Malformed::Deep { max: DEPTH_MAX }) };
         let code = from.u16("a type")?;
         Ok(match code {
-            0x00 => vector::of_class(from.string("the class of a type")?),
+            0x00 => class::of_class(from.string("the class of a type")?),
             0x20 => Self::List(Box::new(Self::read_within(from, depth)?)),
             0x21 => Self::Map(Box::new((Self::read_within(from, depth)?, Self::read_within(from, depth)?))),
             0x22 => Self::Set(Box::new(Self::read_within(from, depth)?)),

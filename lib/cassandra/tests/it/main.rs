@@ -5,5 +5,6 @@ mod connection;
 mod differential;
 mod hostile;
 mod random;
+mod real;
 mod scripted;
 mod speak;

@@ -145,8 +145,8 @@ impl Script {
                     Say::Hang => return std::future::pending().await,
                     Say::Close => return,
                 };
-                // Packed bodies of version 4 only after both sides have agreed.
-                let way = if version == Version::V4 && was_started(&heard) { (version, talk.way.1) } else { way };
+                // Version 4 packs bodies from the answer to STARTUP on.
+                let way = if version == Version::V4 { (version, talk.way.1) } else { way };
                 if stream.write_all(&sent(way, &messages)).await.is_err() {
                     return;
                 }
@@ -159,10 +159,6 @@ impl Script {
             }
         }
     }
-}
-
-fn was_started(heard: &Heard) -> bool {
-    !matches!(heard.request, RequestBody::Options(_) | RequestBody::Startup(_))
 }
 
 fn peer_compression(compression: Compression) -> peer::compression::Compression {

@@ -1,4 +1,4 @@
-//! Vectors have no code of their own in versions 4 and 5: they come as the name of the server's class.
+//! Types without a code of their own come as the name of the server's class: vectors, and durations on version 4.
 
 use super::kind::Type;
 
@@ -21,6 +21,9 @@ const ELEMENTS: &[(&str, Type)] = &[
 ];
 
 pub fn of_class(class: &str) -> Type {
+    if class.strip_prefix(MARSHAL) == Some("DurationType") {
+        return Type::Duration;
+    }
     vector(class, DEPTH_MAX).unwrap_or_else(|| Type::Custom(class.to_owned()))
 }
 
@@ -45,6 +48,11 @@ mod tests {
         let class = |inside: &str| of_class(&format!("{MARSHAL}VectorType({MARSHAL}{inside})"));
         assert_eq!(class("FloatType , 3"), Type::Vector(Box::new(Type::Float), 3));
         assert_eq!(class(&format!("VectorType({MARSHAL}Int32Type,2),4")).to_string(), "vector<vector<int, 2>, 4>");
+    }
+
+    #[test]
+    fn version_4_has_durations_all_the_same() {
+        assert_eq!(of_class(&format!("{MARSHAL}DurationType")), Type::Duration);
     }
 
     #[test]

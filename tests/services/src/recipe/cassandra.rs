@@ -1,0 +1,180 @@
+//! Cassandra, one node: a small heap, a password, everything that is written kept for a restart. There is no Debian
+//! package; its jars come from Maven Central, checked by one sum over all of them.
+
+mod jars;
+mod native;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Absent, Place, Recipe, program, shown, words};
+use crate::error::Error;
+use crate::record::write_private;
+
+pub struct Cassandra;
+
+const USER: &str = "honeyflow";
+
+const JVM: [&str; 17] = [
+    "-ea",
+    "-da:net.openhft...",
+    "-Xss256k",
+    "-Xms128m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    // It is started far more often than it runs for long.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+PerfDisableSharedMem",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Djdk.attach.allowAttachSelf=true",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    // Without it, its log ends when it is up.
+    "-Dcassandra-foreground=yes",
+    "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+    "-Dcassandra.superuser_setup_delay_ms=0",
+    "-Dcassandra.shutdown_announce_in_ms=0",
+    // Tests log in often; the usual hash takes a tenth of a second each time.
+    "-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4",
+];
+
+/// What Java would otherwise keep from it.
+const EXPORTS: [&str; 9] = [
+    "java.base/jdk.internal.misc",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.sql/java.sql",
+    "java.base/java.lang.ref",
+    "jdk.unsupported/sun.misc",
+    "jdk.compiler/com.sun.tools.javac.file",
+    "jdk.attach/sun.tools.attach",
+];
+const OPENS: [&str; 14] = [
+    "java.base/java.lang.module",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.util.jar",
+    "jdk.management/com.sun.management.internal",
+    "java.base/sun.nio.ch",
+    "java.base/java.io",
+    "java.base/java.nio",
+    "java.base/java.lang.reflect",
+    "jdk.compiler/com.sun.tools.javac",
+    "java.base/java.util",
+];
+
+const LOGBACK: &str = r#"<configuration scan="false">
+  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="STDOUT"/></root>
+</configuration>
+"#;
+
+impl Recipe for Cassandra {
+    fn program(&self) -> Result<PathBuf, Absent> {
+        // Needed only until the jars are there.
+        if !jars::are_there() {
+            program("mvn")?;
+        }
+        program("java")
+    }
+
+    /// Not root: it would lock the whole of its memory.
+    fn accounts(&self) -> &'static [&'static str] {
+        &["cassandra", "nobody"]
+    }
+
+    fn make_data(&self, _place: &Place, _empty: &Path) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
+        let jars = jars::provide()?;
+        let write = |name: &str, text: &str| {
+            let path = place.folder.join(name);
+            write_private(&path, text.as_bytes())?;
+            place.account.own(&path).map(|()| shown(&path))
+        };
+        let logback = write("logback.xml", LOGBACK)?;
+        // Its port is in the name, so that a command line tells whether the settings are still the right ones.
+        let settings = write(&format!("{port}.yaml"), &settings(port))?;
+        let data = shown(&place.data());
+        let mut arguments = words(JVM);
+        arguments.extend(EXPORTS.map(|package| format!("--add-exports={package}=ALL-UNNAMED")));
+        arguments.extend(OPENS.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
+        arguments.extend([
+            "--add-opens=java.base/java.lang=ALL-UNNAMED".to_owned(),
+            format!("-javaagent:{}/jamm-0.4.0.jar", shown(&jars)),
+            format!("-Dcassandra.config=file://{settings}"),
+            format!("-Dcassandra.storagedir={data}"),
+            format!("-Dcassandra.logdir={data}"),
+            format!("-Dlogback.configurationFile={logback}"),
+            "-Dcassandra.ring_delay_ms=0".to_owned(),
+            "-cp".to_owned(),
+            format!("{}/*", shown(&jars)),
+            "org.apache.cassandra.service.CassandraDaemon".to_owned(),
+        ]);
+        Ok(arguments)
+    }
+
+    fn ask(&self, place: &Place, port: u16, _pid: u32) -> Result<String, String> {
+        // An open port is early: the login works about a second later.
+        match native::Client::login(port, USER, &place.secret) {
+            Ok(mut client) => client.version(),
+            Err(why) => {
+                let mut first = native::Client::login(port, "cassandra", "cassandra").map_err(|_| why)?;
+                let role = format!(
+                    "CREATE ROLE IF NOT EXISTS {USER} WITH PASSWORD = '{}' AND SUPERUSER = true AND LOGIN = true",
+                    place.secret
+                );
+                first.run(&role)?;
+                let mut own = native::Client::login(port, USER, &place.secret)?;
+                // The password that everybody knows opens nothing from now on.
+                own.run("ALTER ROLE cassandra WITH SUPERUSER = false AND LOGIN = false")?;
+                own.version()
+            }
+        }
+    }
+
+    fn url(&self, place: &Place, port: u16) -> String {
+        format!("cassandra://{USER}:{}@127.0.0.1:{port}/", place.secret)
+    }
+}
+
+/// Between nodes it needs a second port; an address of its own, made of the first, keeps those apart.
+fn settings(port: u16) -> String {
+    let [high, low] = port.to_be_bytes();
+    let between = format!("127.77.{high}.{low}");
+    let mut yaml = String::new();
+    let lines = [
+        ("cluster_name", "honeyflow"),
+        ("num_tokens", "16"),
+        ("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
+        ("endpoint_snitch", "SimpleSnitch"),
+        ("commitlog_sync", "periodic"),
+        ("commitlog_sync_period", "10000ms"),
+        ("listen_address", &between),
+        ("rpc_address", "127.0.0.1"),
+        ("storage_port", "7000"),
+        ("native_transport_port", &port.to_string()),
+        ("auto_bootstrap", "false"),
+        ("authenticator", "PasswordAuthenticator"),
+        ("authorizer", "CassandraAuthorizer"),
+        ("role_manager", "CassandraRoleManager"),
+        // Limits follow the heap, and this one is small.
+        ("native_transport_max_request_data_in_flight", "128MiB"),
+        ("native_transport_max_request_data_in_flight_per_ip", "64MiB"),
+        ("native_transport_max_message_size", "16MiB"),
+    ];
+    for (name, value) in lines {
+        let _ = writeln!(yaml, "{name}: {value}");
+    }
+    yaml + "seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: \""
+        + &between
+        + "\"\n"
+}
