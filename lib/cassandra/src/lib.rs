@@ -9,9 +9,11 @@ pub mod conditional;
 pub mod connection;
 pub mod error;
 pub mod options;
+pub mod replica;
 pub mod rows;
 pub mod statement;
 pub mod token;
+pub mod topology;
 pub mod value;
 pub mod wire;
 

@@ -57,8 +57,7 @@ impl Metadata {
 
 fn columns(from: &mut Reader<'_>, flags: i32, count: usize) -> Result<Arc<[Column]>, Malformed> {
     let table = |from: &mut Reader<'_>| Ok((from.string("a keyspace")?.into(), from.string("a table")?.into()));
-    let global: Option<(Arc<str>, Arc<str>)> =
-        (flags & flag::GLOBAL_TABLE != 0 && count > 0).then(|| table(from)).transpose()?;
+    let global: Option<(Arc<str>, Arc<str>)> = (flags & flag::GLOBAL_TABLE != 0).then(|| table(from)).transpose()?;
     let count = from.room_for("columns", count, if global.is_some() { 4 } else { 8 })?;
     let column = |from: &mut Reader<'_>| {
         let (keyspace, table) = global.clone().map_or_else(|| table(from), Ok)?;

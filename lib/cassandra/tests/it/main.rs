@@ -8,3 +8,4 @@ mod random;
 mod real;
 mod scripted;
 mod speak;
+mod topology;

@@ -129,7 +129,7 @@ pub fn prepared(
 ) -> Vec<u8> {
     let body = Body::new().i32(4).short_bytes(id);
     let body = if version == Version::V5 { body.short_bytes(b"columns-1") } else { body };
-    let body = body.i32(1).count(parameters.len()).count(key.len());
+    let body = body.i32(i32::from(!parameters.is_empty())).count(parameters.len()).count(key.len());
     let body = key.iter().fold(body, |body, at| body.u16(*at));
     let body = if parameters.is_empty() { body } else { body.string("k").string("t") };
     let body = parameters.iter().fold(body, |body, (name, kind)| body.string(name).kind(kind));

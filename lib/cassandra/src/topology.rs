@@ -1,0 +1,126 @@
+//! Who is in the cluster, as one server tells it in its system tables.
+//!
+//! All of a round comes from one server. Rows that lack what it takes to reach and place a server are left out: a
+//! joining or broken one has such rows for a while.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::connection::Connection;
+use crate::error::{Cause, Error};
+use crate::options::Options;
+use crate::replica::{Place, Strategy};
+use crate::rows::{Row, Rows};
+use crate::token::Token;
+use crate::wire::{Code, Consistency};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub id: Uuid,
+    pub address: SocketAddr,
+    pub place: Place,
+    pub tokens: Vec<Token>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// The one that answered comes first.
+    pub members: Vec<Member>,
+    /// Whether tokens are those of Murmur3; otherwise nobody can say where a key lives.
+    pub murmur3: bool,
+    /// Versions of the schema among the servers; more than one while they disagree.
+    pub schemas: Vec<Uuid>,
+}
+
+const LOCAL: &str = "SELECT * FROM system.local WHERE key = 'local'";
+const PEERS: &str = "SELECT * FROM system.peers_v2";
+/// Before Cassandra 4.
+const OLD_PEERS: &str = "SELECT * FROM system.peers";
+const KEYSPACES: &str = "SELECT keyspace_name, replication FROM system_schema.keyspaces";
+const ALL_AT_ONCE: i32 = 0;
+
+impl Topology {
+    /// `dialled` is where the answering server was reached: what it thinks of its own address may be of no use to us.
+    pub async fn ask(on: &Connection, dialled: SocketAddr, by: Instant) -> Result<Self, Error> {
+        let local = ask(on, LOCAL, by).await?;
+        let peers = match ask(on, PEERS, by).await {
+            Err(Error { cause: Cause::Refused(refusal), .. }) if refusal.code == Code::Invalid => {
+                ask(on, OLD_PEERS, by).await?
+            }
+            peers => peers?,
+        };
+        Self::read(&local, &peers, dialled).map_err(|cause| on.error(cause))
+    }
+
+    fn read(local: &Rows, peers: &Rows, dialled: SocketAddr) -> Result<Self, Cause> {
+        let mut topology = Self { members: Vec::new(), murmur3: false, schemas: Vec::new() };
+        for row in local.iter() {
+            let row = row?;
+            topology.murmur3 =
+                optional::<&str>(&row, "partitioner").is_some_and(|name| name.ends_with("Murmur3Partitioner"));
+            topology.take(&row, Some(dialled));
+        }
+        for row in peers.iter() {
+            let row = row?;
+            topology.take(&row, native_address(&row, dialled.port()));
+        }
+        Ok(topology)
+    }
+
+    fn take(&mut self, row: &Row<'_>, address: Option<SocketAddr>) {
+        let schema = optional::<Uuid>(row, "schema_version");
+        let Some(member) = member(row, address) else { return };
+        // A server may list itself among its peers.
+        if self.members.iter().any(|known| known.id == member.id) {
+            return;
+        }
+        self.members.push(member);
+        self.schemas.extend(schema.filter(|schema| !self.schemas.contains(schema)));
+    }
+}
+
+/// How each keyspace is replicated.
+pub async fn keyspaces(on: &Connection, by: Instant) -> Result<BTreeMap<String, Strategy>, Error> {
+    let rows = ask(on, KEYSPACES, by).await?;
+    let read = rows.typed::<(String, BTreeMap<String, String>)>().map(|row| {
+        let (name, replication) = row.map_err(|why| on.error(why.into()))?;
+        Ok((name, Strategy::read(&replication)))
+    });
+    read.collect()
+}
+
+async fn ask(on: &Connection, text: &str, by: Instant) -> Result<Rows, Error> {
+    // These tables are each server's own; an answer in pages would be of two moments.
+    let how = Options::default().consistency(Consistency::One).page_size(ALL_AT_ONCE);
+    on.query_by(text, &how, by, None).await.map(crate::wire::Response::into_rows)
+}
+
+/// Null, absent and of another type are the same here: not known.
+fn optional<'r, T: crate::value::FromCell<'r>>(row: &Row<'r>, column: &str) -> Option<T> {
+    row.get::<Option<T>>(column).ok().flatten()
+}
+
+fn member(row: &Row<'_>, address: Option<SocketAddr>) -> Option<Member> {
+    let tokens = optional::<Vec<&str>>(row, "tokens")?;
+    let tokens: Vec<Token> = tokens.into_iter().filter_map(Token::parse).collect();
+    if tokens.is_empty() {
+        return None;
+    }
+    let text = |column: &str| optional::<String>(row, column).unwrap_or_default();
+    let place = Place { datacentre: text("data_center"), rack: text("rack") };
+    Some(Member { id: optional(row, "host_id")?, address: address?, place, tokens })
+}
+
+fn native_address(row: &Row<'_>, port: u16) -> Option<SocketAddr> {
+    let address = |column: &str| optional::<IpAddr>(row, column).filter(|address| !address.is_unspecified());
+    if let Some(address) = address("native_address") {
+        let own =
+            optional::<i32>(row, "native_port").and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+        return Some(SocketAddr::new(address, own.unwrap_or(port)));
+    }
+    // Old servers all listen at the same port; one bound to every address has none to tell.
+    address("rpc_address").or_else(|| address("peer")).map(|address| SocketAddr::new(address, port))
+}
