@@ -1,0 +1,187 @@
+//! What a protocol brings: how to connect, what a connection can carry, whether it lives, and what an error means.
+//!
+//! The pool calls nothing here while it holds its lock, except [`Connection::streams`] and [`Connection::broken`], which
+//! do no I/O. Every future may be dropped at any point.
+
+use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    sync::mpsc,
+    time::Instant,
+};
+
+use crate::{
+    error::{Executed, Kind},
+    server::{Server, ServerId},
+};
+
+/// How long the parts of connecting may take. The pool enforces the sum; a connector can name the part that was too slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Until the stream is open.
+    pub tcp: Duration,
+    /// From there until the first request may be sent: TLS, handshake, login.
+    pub ready: Duration,
+    /// The longest a write may stand still before the connection counts as dead.
+    pub write: Duration,
+}
+
+/// A protocol: opens connections, asks them who else is there, and judges errors.
+pub trait Connector: Send + Sync + 'static {
+    type Connection: Connection;
+    type Error: Error + Send + Sync + 'static;
+
+    /// Opens one connection, ready for requests.
+    fn connect(
+        &self,
+        to: &Server,
+        limits: Limits,
+    ) -> impl Future<Output = Result<Self::Connection, Self::Error>> + Send;
+
+    /// Registers for notices, then returns. Called on the discovery connection alone, before [`Connector::discover`].
+    /// A connector without notices keeps this default: open, and silent.
+    fn watch(&self, on: &Self::Connection) -> impl Future<Output = Result<mpsc::Receiver<Notice>, Self::Error>> + Send {
+        let _ = on;
+        let (sender, receiver) = mpsc::channel(1);
+        async move {
+            // The channel must stay open: a closed one says that the connection is lost.
+            tokio::spawn(async move { sender.closed().await });
+            Ok(receiver)
+        }
+    }
+
+    /// All servers of the cluster, the answering one among them. An empty answer counts as a failed one.
+    fn discover(&self, on: &Self::Connection) -> impl Future<Output = Result<Vec<Server>, Self::Error>> + Send;
+
+    /// What an error of a connect or a use means.
+    fn verdict(&self, error: &Self::Error) -> Verdict;
+}
+
+/// One connection. Methods take `&self`: a shared connection is used by many requests at once.
+pub trait Connection: Send + Sync + 'static {
+    /// How many requests it carries at once: 1 = exclusive. Asked once, when it has been opened.
+    fn streams(&self) -> u32 {
+        1
+    }
+
+    /// Whether it is known to be of no more use. Cheap, no I/O: it is asked at every hand-off.
+    fn broken(&self) -> bool;
+
+    /// Ends when the connection has ended, for whatever reason. Awaited by one task per connection; on an idle exclusive
+    /// connection it may read, since nobody else does.
+    fn closed(&self) -> impl Future<Output = ()> + Send;
+
+    /// Asks the server for a sign of life; false if there is none by then. On exclusive connections only while idle.
+    fn probe(&self, by: Instant) -> impl Future<Output = bool> + Send;
+
+    /// When a byte was last read, if the connection keeps count. Without it the pool goes by the last use.
+    fn last_read(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Says goodbye, if the protocol has one, and closes. After `by` it is dropped in any case.
+    fn close(&self, by: Instant) -> impl Future<Output = ()> + Send;
+}
+
+/// What a server says about its cluster. Hints: they make the pool look, they decide nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    Up(SocketAddr),
+    Down(SocketAddr),
+    Added(SocketAddr),
+    Removed(SocketAddr),
+    Moved(ServerId),
+    /// Of no use to the pool, counted all the same.
+    Schema,
+}
+
+/// Whose doing an error was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Server,
+    Request,
+    Caller,
+}
+
+/// Whether the same request may be sent again, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Again {
+    Never,
+    Elsewhere,
+    /// On one other server, and then no more.
+    ElsewhereOnce,
+}
+
+/// A connector's judgement of an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    pub kind: Kind,
+    pub fault: Fault,
+    pub executed: Executed,
+    pub again: Again,
+    /// Whether it counts against the server's health.
+    pub health: bool,
+    /// When the server asked to be left alone for a while.
+    pub retry_after: Option<Duration>,
+}
+
+impl Verdict {
+    /// The connection failed under a request: nobody knows whether it was executed.
+    pub const fn lost() -> Verdict {
+        Verdict {
+            kind: Kind::Protocol,
+            fault: Fault::Server,
+            executed: Executed::Unknown,
+            again: Again::Elsewhere,
+            health: true,
+            retry_after: None,
+        }
+    }
+
+    /// No connection came about, so nothing was executed.
+    pub const fn unreachable() -> Verdict {
+        Verdict { kind: Kind::Connect, executed: Executed::No, ..Verdict::lost() }
+    }
+
+    /// The server refused who we are. No sign of ill health: a password may be rotating.
+    pub const fn login() -> Verdict {
+        Verdict { kind: Kind::Login, again: Again::Never, health: false, ..Verdict::unreachable() }
+    }
+
+    /// The server answered that the request is wrong.
+    pub const fn refused(code: u32) -> Verdict {
+        Verdict {
+            kind: Kind::Server(code),
+            fault: Fault::Request,
+            executed: Executed::No,
+            again: Again::Never,
+            health: false,
+            retry_after: None,
+        }
+    }
+}
+
+/// Opens byte streams. Connectors take one of these, so that tests can give them streams without sockets.
+pub trait Dial: Send + Sync + 'static {
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    fn dial(&self, to: SocketAddr, within: Duration) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// TCP without delay of small packets.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tcp;
+
+impl Dial for Tcp {
+    type Stream = TcpStream;
+
+    async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<TcpStream> {
+        let stream = tokio::time::timeout(within, TcpStream::connect(to)).await.map_err(|_| {
+            io::Error::new(io::ErrorKind::TimedOut, format!("{to} did not accept a connection within {within:?}"))
+        })??;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
