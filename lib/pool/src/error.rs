@@ -1,6 +1,14 @@
 //! What can go wrong, in words that do not depend on the protocol.
 
-use std::fmt;
+use std::{fmt, ops::Deref, time::Duration};
+
+use honeyflow_runtime::Class;
+
+use crate::{
+    connect::{Connector, Fault},
+    core::State,
+    server::Server,
+};
 
 /// Whether the server did what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,5 +71,107 @@ impl fmt::Display for Kind {
             Kind::Caller => "the request could not be made",
             Kind::Closed => "the pool is closed",
         })
+    }
+}
+
+/// What is known about a request that failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report<E> {
+    pub kind: Kind,
+    /// Whose doing it was, once a server was reached.
+    pub fault: Fault,
+    /// The server of the last try.
+    pub server: Option<Server>,
+    pub executed: Executed,
+    pub idempotent: bool,
+    pub waited: Duration,
+    pub used: Duration,
+    /// Earlier tries and why they failed.
+    pub tries: Vec<(Server, E)>,
+    /// The pool as it was then.
+    pub state: State,
+    pub waiters: usize,
+    pub idle: usize,
+    pub lent: usize,
+    pub retry_after: Option<Duration>,
+    pub cause: Option<E>,
+}
+
+/// Why a request failed. Cheap to pass on; derefs to its [`Report`].
+pub struct Error<C: Connector>(Box<Report<C::Error>>);
+
+impl<C: Connector> Error<C> {
+    pub(crate) fn new(report: Report<C::Error>) -> Error<C> {
+        Error(Box::new(report))
+    }
+
+    pub(crate) fn report_mut(&mut self) -> &mut Report<C::Error> {
+        &mut self.0
+    }
+
+    /// What to do about it.
+    pub fn class(&self) -> Class {
+        let sent = matches!(self.kind, Kind::UseTimeout | Kind::Protocol | Kind::Server(_) | Kind::Caller);
+        match (sent, self.fault) {
+            (true, Fault::Request) => Class::Reject,
+            (true, Fault::Caller) => Class::Fatal,
+            (true, Fault::Server) if self.executed == Executed::Unknown && !self.idempotent => Class::Reject,
+            _ if self.retry_after.is_some() => Class::RetryAfter,
+            _ => Class::Retry,
+        }
+    }
+
+    /// Whether the same request may do better later.
+    pub fn transient(&self) -> bool {
+        matches!(self.class(), Class::Retry | Class::RetryAfter)
+    }
+
+    /// The protocol's own error, if there is one.
+    pub fn into_cause(self) -> Option<C::Error> {
+        self.0.cause
+    }
+}
+
+impl<C: Connector> Deref for Error<C> {
+    type Target = Report<C::Error>;
+
+    fn deref(&self) -> &Report<C::Error> {
+        &self.0
+    }
+}
+
+impl<C: Connector> fmt::Debug for Error<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `127.0.0.2:9042 did not answer in time (waited 3ms, used 1.997s)`
+impl<C: Connector> fmt::Display for Error<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(server) = &self.server {
+            write!(f, "{server}: ")?;
+        }
+        write!(f, "{} (waited {:?}, used {:?}", self.kind, self.waited, self.used)?;
+        if self.server.is_none() {
+            write!(f, "; pool {}, {} waiting, {} idle, {} lent", self.state, self.waiters, self.idle, self.lent)?;
+        }
+        if let Some(after) = self.retry_after {
+            write!(f, "; again after {after:?}")?;
+        }
+        for (server, _) in &self.tries {
+            write!(f, "; tried {server} before")?;
+        }
+        if self.executed == Executed::Unknown && !self.idempotent {
+            f.write_str("; it may have been executed")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl<C: Connector> std::error::Error for Error<C> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
     }
 }

@@ -1,0 +1,42 @@
+//! Clocks that a pool can go by.
+
+use honeyflow_runtime::{Clock, Moment};
+
+/// The processor's own counter, where that is steady: reading it costs next to nothing.
+#[derive(Clone, Debug)]
+pub struct CounterClock {
+    counter: quanta::Clock,
+    origin: u64,
+}
+
+impl Default for CounterClock {
+    fn default() -> CounterClock {
+        let counter = quanta::Clock::new();
+        CounterClock { origin: counter.raw(), counter }
+    }
+}
+
+impl Clock for CounterClock {
+    #[inline]
+    fn now(&self) -> Moment {
+        Moment(self.counter.delta_as_nanos(self.origin, self.counter.raw()) / 1000)
+    }
+}
+
+/// Tokio's clock, which tests can stop and move.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    origin: tokio::time::Instant,
+}
+
+impl Default for TokioClock {
+    fn default() -> TokioClock {
+        TokioClock { origin: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,206 @@
+//! The pool as those see it who operate it: the same for pools of every kind.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{sync::broadcast, time::Instant};
+
+use crate::{
+    connect::Connector,
+    core::{Change, Counters, Drained, Next, Record, State, Status, histogram::Histogram},
+    server::Server,
+    shared::Shared,
+};
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How a pool is emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drain {
+    within: Option<Duration>,
+    serve_waiters: bool,
+}
+
+impl Drain {
+    /// Loans may finish until then; whoever waits is served meanwhile.
+    pub fn within(time: Duration) -> Drain {
+        Drain { within: Some(time), serve_waiters: true }
+    }
+
+    /// As long as the settings say.
+    pub fn as_configured() -> Drain {
+        Drain { within: None, serve_waiters: true }
+    }
+
+    #[must_use]
+    pub fn failing_waiters(self) -> Drain {
+        Drain { serve_waiters: false, ..self }
+    }
+}
+
+/// What a command changed; nothing if both are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moved {
+    pub before: State,
+    pub now: State,
+}
+
+/// Status, counters and commands.
+pub trait Control: Send + Sync {
+    fn status(&self) -> Status;
+    fn counters(&self) -> Counters;
+    /// The values until now; counting begins anew.
+    fn take_counters(&self) -> Counters;
+    /// Connects, waits and uses of each server since the last take.
+    fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])>;
+    /// One record per open connection.
+    fn records(&self) -> Vec<(Server, Record)>;
+    fn changes(&self) -> Changes;
+    fn enable(&self) -> Moved;
+    /// Opens in the background; the number is how many connections are wanted.
+    fn activate(&self) -> (Moved, u32);
+    fn deactivate(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
+    fn disable(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
+    fn close(&self, drain: Drain) -> Answer<'_, (Moved, Drained)>;
+    /// Looks for servers now.
+    fn refresh(&self);
+    /// Whether so many connections are open by then; waits for them.
+    fn ready(&self, count: u32, by: Instant) -> Answer<'_, bool>;
+}
+
+/// Changes as they happen. Bounded: who reads too slowly misses some and learns how many.
+pub struct Changes {
+    receiver: broadcast::Receiver<Change>,
+    dropped: u64,
+}
+
+impl Changes {
+    /// The next change; none when the pool has gone.
+    pub async fn next(&mut self) -> Option<Change> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(change) => return Some(change),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.dropped += missed,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+impl<C: Connector> Control for Arc<Shared<C>> {
+    fn status(&self) -> Status {
+        let now = self.now();
+        let status = self.enter(|core, _| core.status(now)).or_else(|| self.enter(|core, _| core.status(now)));
+        let settings = self.settings.load();
+        Status {
+            name: settings.name.clone(),
+            settings_error: (**self.settings_error.load()).clone(),
+            discovery_error: (**self.discovery_error.load()).clone(),
+            ..status.unwrap_or_else(Status::unknown)
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.enter(|core, _| core.counters()).unwrap_or_default()
+    }
+
+    fn take_counters(&self) -> Counters {
+        self.enter(|core, _| core.take_counters()).unwrap_or_default()
+    }
+
+    fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])> {
+        self.enter(|core, _| core.take_histograms()).unwrap_or_default()
+    }
+
+    fn records(&self) -> Vec<(Server, Record)> {
+        self.enter(|core, _| core.records()).unwrap_or_default()
+    }
+
+    fn changes(&self) -> Changes {
+        Changes { receiver: self.changes.subscribe(), dropped: 0 }
+    }
+
+    fn enable(&self) -> Moved {
+        moved(self.enter(crate::core::Core::enable))
+    }
+
+    fn activate(&self) -> (Moved, u32) {
+        let done = self.enter(|core, effects| (core.activate(effects), core.wanted()));
+        let (states, wanted) = done.unzip();
+        (moved(states), wanted.unwrap_or(0))
+    }
+
+    fn deactivate(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
+        Box::pin(empty(self, Next::Inactive, drain))
+    }
+
+    fn disable(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
+        Box::pin(empty(self, Next::Disabled, drain))
+    }
+
+    fn close(&self, drain: Drain) -> Answer<'_, (Moved, Drained)> {
+        Box::pin(async move {
+            let answer = empty(self, Next::Closed, drain).await;
+            self.signals.over.notify_one();
+            let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+            answer
+        })
+    }
+
+    fn refresh(&self) {
+        self.signals.refresh.notify_one();
+    }
+
+    fn ready(&self, count: u32, by: Instant) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let open = || self.enter(|core, _| core.open_count() >= count).unwrap_or(false);
+            until(self, by, open).await
+        })
+    }
+}
+
+fn moved(states: Option<(State, State)>) -> Moved {
+    let (before, now) = states.unwrap_or((State::Broken, State::Broken));
+    Moved { before, now }
+}
+
+/// Waits until it is so, at most until then.
+async fn until<C: Connector>(shared: &Arc<Shared<C>>, by: Instant, is_so: impl Fn() -> bool) -> bool {
+    loop {
+        let changed = shared.signals.waiting.notified();
+        if is_so() {
+            return true;
+        }
+        if tokio::time::timeout_at(by, changed).await.is_err() {
+            return is_so();
+        }
+    }
+}
+
+/// Loans and waiters end or are ended; then the sockets go. A drain whose caller left goes on without it.
+async fn empty<C: Connector>(shared: &Arc<Shared<C>>, next: Next, drain: Drain) -> (Moved, Drained) {
+    let within = drain.within.unwrap_or(shared.settings.load().drain_timeout);
+    let began = shared.enter(|core, effects| core.begin_drain(next, drain.serve_waiters, effects));
+    let answer = moved(began);
+    if !matches!(answer.now, State::Draining(_)) {
+        return (answer, Drained::default());
+    }
+    let going_on = shared.clone();
+    let finishing = shared.runtime.spawn(async move { finish(&going_on, within).await });
+    let drained = finishing.await.unwrap_or_default();
+    let now = shared.enter(|core, _| core.state()).unwrap_or(State::Broken);
+    (Moved { now, ..answer }, drained)
+}
+
+async fn finish<C: Connector>(shared: &Arc<Shared<C>>, within: Duration) -> Drained {
+    until(shared, Instant::now() + within, || shared.enter(|core, _| core.is_drained()).unwrap_or(true)).await;
+    let now = shared.now();
+    let drained = shared.enter(|core, effects| core.finish_drain(now, effects)).unwrap_or_default();
+    // Goodbyes are bounded, so this is.
+    let patience = Instant::now() + Duration::from_secs(2);
+    until(shared, patience, || shared.enter(|core, _| core.closing() == 0).unwrap_or(true)).await;
+    drained
+}

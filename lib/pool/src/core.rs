@@ -1,0 +1,261 @@
+//! Everything the pool knows and decides, without clock, tasks or I/O: the ring, the connections, who waits, and what
+//! follows from each event. It belongs to no task; the shell holds it under one lock and carries out the effects
+//! afterwards.
+//!
+//! Invariants, checked by [`Core::audit`] after every step of the property tests:
+//! - no connection of an eligible server is idle beside a waiter that may take it;
+//! - lent + idle + closing = open, per server and in all;
+//! - every count is what a recount gives.
+
+mod audit;
+mod control;
+mod count;
+mod handoff;
+mod health;
+pub mod histogram;
+mod open;
+mod pace;
+mod queue;
+mod ring;
+mod rules;
+mod slots;
+mod status;
+
+use std::{collections::HashMap, panic::Location, sync::Arc, task::Waker, time::Duration};
+
+use honeyflow_runtime::Moment;
+use smallvec::SmallVec;
+
+pub use control::{Drained, Next, State};
+pub use count::{Counters, Record};
+pub use handoff::{Checkout, Ending, Judgement, Lent, PickUp, Refusal, Request};
+pub use open::{Failed, Open};
+pub use queue::Class;
+pub use ring::{RingChange, ServerState};
+pub use rules::Rules;
+pub use slots::Key;
+pub use status::{ServerStatus, Status};
+
+use control::Draining;
+use handoff::Waiter;
+use histogram::Histogram;
+use open::Worn;
+use pace::Pace;
+use queue::Queue;
+use ring::ServerRow;
+use slots::Slots;
+
+use crate::server::ServerId;
+
+/// What the core hands out and asks one question.
+pub trait Carried: Clone {
+    fn broken(&self) -> bool;
+}
+
+/// What is to be done after the lock has been released.
+#[derive(Debug)]
+pub struct Effects<K> {
+    pub wake: SmallVec<[Waker; 2]>,
+    /// Each is reported back with [`Core::closed`].
+    pub close: Vec<(Key, K)>,
+    /// Each is reported back with [`Core::probed`] and a checkin.
+    pub probe: Vec<Lent<K>>,
+    /// Loans out for too long, by where they were taken.
+    pub overdue: Vec<&'static Location<'static>>,
+    pub changes: Vec<Change>,
+    /// The expiry task must look again: something is due earlier than it thinks.
+    pub rearm: bool,
+    /// The reconciler must look again.
+    pub reconcile: bool,
+}
+
+impl<K> Default for Effects<K> {
+    fn default() -> Effects<K> {
+        Effects {
+            wake: SmallVec::new(),
+            close: Vec::new(),
+            probe: Vec::new(),
+            overdue: Vec::new(),
+            changes: Vec::new(),
+            rearm: false,
+            reconcile: false,
+        }
+    }
+}
+
+/// Something that people may want to hear of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    State { before: State, now: State },
+    Joined(ServerId),
+    Left(ServerId),
+    Server { id: ServerId, before: ServerState, now: ServerState },
+}
+
+#[derive(Debug)]
+pub struct Core<K> {
+    rules: Rules,
+    state: State,
+    draining: Option<Draining>,
+    broken_by: Option<Arc<str>>,
+    servers: Slots<ServerRow>,
+    by_id: HashMap<ServerId, Key>,
+    /// The ring, in the order servers came.
+    ring: Vec<Key>,
+    /// Servers that an untargeted request may choose from.
+    eligible: Vec<Key>,
+    connections: Slots<Row<K>>,
+    waiters: Slots<Waiter>,
+    /// Those who take any eligible server.
+    waiting: Queue,
+    waiting_in_all: usize,
+    /// Loans, orphans not counted.
+    loans: usize,
+    closing: usize,
+    opening: u32,
+    /// Whether the last opened connection could be shared.
+    shared: Option<bool>,
+    sequence: u64,
+    last_arrival: Moment,
+    turn: u64,
+    cursor: usize,
+    canary: u32,
+    pace: Pace,
+    /// Times of use in the whole pool, fading.
+    uses: Histogram,
+    median_use: Duration,
+    faded_at: Moment,
+    /// When the expiry task will look next.
+    armed: Moment,
+    tick_at: Moment,
+    ticked_checkouts: u64,
+    /// In hundredths of a try.
+    retry_credit: u32,
+    speculate_credit: u32,
+    counters: Counters,
+    random: u64,
+    /// The latest time that anybody came with.
+    seen: Moment,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Row<K> {
+    carried: K,
+    server: Key,
+    streams: u32,
+    /// Streams in use: loans, granted ones and orphans.
+    in_flight: u32,
+    orphans: u32,
+    oldest_orphan: Option<Moment>,
+    /// Takes no more requests and closes when empty.
+    retiring: bool,
+    worn: Option<Worn>,
+    replacing: bool,
+    in_ready: bool,
+    opened_at: Moment,
+    idle_since: Moment,
+    age_due: Moment,
+    idle_max: Duration,
+    /// Of an exclusive connection on loan.
+    due: Moment,
+    lent_at: Moment,
+    site: Option<&'static Location<'static>>,
+    warned: bool,
+    record: Record,
+}
+
+impl<K> Row<K> {
+    fn takes_more(&self) -> bool {
+        !self.retiring && self.in_flight < self.streams
+    }
+}
+
+/// Enough for several tries of one request without allocation of their own.
+pub type Tried = SmallVec<[Key; 3]>;
+
+const TICK: Duration = Duration::from_millis(100);
+
+impl<K: Carried> Core<K> {
+    /// `seed` is all the chance there is: the same seed and inputs give the same effects.
+    pub fn new(rules: Rules, state: State, seed: u64) -> Core<K> {
+        Core {
+            rules,
+            state,
+            draining: None,
+            broken_by: None,
+            servers: Slots::default(),
+            by_id: HashMap::new(),
+            ring: Vec::new(),
+            eligible: Vec::new(),
+            connections: Slots::default(),
+            waiters: Slots::default(),
+            waiting: Queue::default(),
+            waiting_in_all: 0,
+            loans: 0,
+            closing: 0,
+            opening: 0,
+            shared: None,
+            sequence: 0,
+            last_arrival: Moment::default(),
+            turn: 0,
+            cursor: 0,
+            canary: 0,
+            pace: Pace::default(),
+            uses: Histogram::default(),
+            median_use: Duration::ZERO,
+            faded_at: Moment::default(),
+            armed: Moment::FAR,
+            tick_at: Moment::FAR,
+            ticked_checkouts: 0,
+            retry_credit: Core::<K>::CREDIT_MAX,
+            speculate_credit: Core::<K>::CREDIT_MAX,
+            counters: Counters::default(),
+            random: seed,
+            seen: Moment::default(),
+        }
+    }
+
+    /// splitmix64
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Evenly from zero to `most`.
+    fn draw_time(&mut self, most: Duration) -> Duration {
+        let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+        Duration::from_micros(self.draw() % micros.max(1))
+    }
+
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// New rules from now on. Sizes follow by the reconciler.
+    pub fn set_rules(&mut self, rules: Rules, now: Moment, effects: &mut Effects<K>) {
+        self.rules = rules;
+        for (_, server) in self.servers.iter_mut() {
+            server.tier = self.rules.tier_of(&server.server);
+        }
+        self.refresh_eligible(now, effects);
+        effects.reconcile = true;
+        effects.rearm = true;
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// The values until now; counting begins anew.
+    pub fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+
+    pub fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

@@ -1,0 +1,49 @@
+//! A recount of everything that is kept as a count, and the rule about idle connections and waiters.
+
+use super::{Carried, Core, handoff::Outcome};
+
+impl<K: Carried> Core<K> {
+    /// # Panics
+    /// If an invariant does not hold.
+    #[doc(hidden)]
+    pub fn audit(&self) {
+        let mut loans = 0;
+        for (key, server) in self.servers.iter() {
+            let own = || self.connections.iter().filter(move |(_, row)| row.server == key).map(|(_, row)| row);
+            let count = |is: &dyn Fn(&super::Row<K>) -> bool| own().filter(|row| is(row)).count() as u32;
+            assert_eq!(server.serving, count(&|row| !row.retiring), "serving");
+            assert_eq!(server.retiring, count(&|row| row.retiring), "retiring");
+            assert_eq!(server.in_flight, own().map(|row| row.in_flight).sum::<u32>(), "in flight");
+            assert_eq!(server.orphans, own().map(|row| row.orphans).sum::<u32>(), "orphans");
+            let (lent, idle) = (count(&|row| row.in_flight > 0), count(&|row| row.in_flight == 0));
+            assert_eq!(lent + idle + server.closing, server.serving + server.retiring + server.closing, "open");
+            for (connection, row) in self.connections.iter().filter(|(_, row)| row.server == key) {
+                assert!(row.in_flight <= row.streams, "more requests than streams");
+                assert!(row.orphans <= row.in_flight, "an orphan is in flight");
+                let listed = server.ready.iter().filter(|other| **other == connection).count();
+                assert_eq!(listed, usize::from(row.in_ready), "listed once, if ready");
+                assert_eq!(row.in_ready, row.takes_more(), "ready, if it takes more");
+                loans += (row.in_flight - row.orphans) as usize;
+            }
+            let waits_here =
+                self.waiters.iter().filter(|(_, waiter)| waiter.queued() && waiter.target == Some(key)).count();
+            assert_eq!(server.waiting.len(), waits_here, "waiters of a server");
+            assert!(server.ready.is_empty() || waits_here == 0, "idle beside a waiter for this server");
+            let may_take = |tried: &super::Tried| server.eligible && !server.ready.is_empty() && !tried.contains(&key);
+            let passed_over = self
+                .waiters
+                .iter()
+                .filter(|(_, waiter)| waiter.queued() && waiter.target.is_none() && may_take(&waiter.tried));
+            assert_eq!(passed_over.count(), 0, "idle beside a waiter that may take it");
+            assert_eq!(server.eligible, self.eligible.contains(&key), "eligible");
+        }
+        assert_eq!(self.loans, loans, "loans");
+        let queued = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).count();
+        assert_eq!(self.waiting_in_all, queued, "waiters");
+        assert_eq!(self.closing, self.servers.iter().map(|(_, row)| row.closing as usize).sum::<usize>(), "closing");
+        let opening: u32 = self.servers.iter().map(|(_, row)| row.opening + row.replacing).sum();
+        assert_eq!(self.opening, opening, "opening");
+        let given = self.waiters.iter().filter(|(_, waiter)| matches!(waiter.outcome, Outcome::Given(_))).count();
+        assert!(given <= self.loans + self.waiters.len(), "given");
+    }
+}

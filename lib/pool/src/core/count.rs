@@ -1,0 +1,110 @@
+//! What is counted. Plain integers: they change under the lock that is held anyway.
+
+use honeyflow_runtime::Moment;
+
+/// Every way of a request and of a connection, since the start or the last take.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Counters {
+    pub checkouts: u64,
+    pub checkins: u64,
+    /// Checkouts by somebody who had to wait.
+    pub hand_offs: u64,
+    pub waiters_expired: u64,
+    pub waiters_gone: u64,
+    pub waiters_displaced: u64,
+    pub refused_early: u64,
+    pub refused_full: u64,
+    pub dead_idle: u64,
+    /// Answers whose caller had gone.
+    pub late_answers: u64,
+    pub decayed: u64,
+    pub aged: u64,
+    pub idled_out: u64,
+    pub use_errors: u64,
+    pub use_timeouts: u64,
+    pub connects_ok: u64,
+    pub connects_failed: u64,
+    pub connects_timed_out: u64,
+    pub suspicions: u64,
+    pub speculations: u64,
+    pub speculations_won: u64,
+    pub retries: u64,
+    pub notices: u64,
+    pub rounds_ok: u64,
+    pub rounds_failed: u64,
+    pub overdue_loans: u64,
+    pub one_offs: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        let Counters {
+            checkouts,
+            checkins,
+            hand_offs,
+            waiters_expired,
+            waiters_gone,
+            waiters_displaced,
+            refused_early,
+            refused_full,
+            dead_idle,
+            late_answers,
+            decayed,
+            aged,
+            idled_out,
+            use_errors,
+            use_timeouts,
+            connects_ok,
+            connects_failed,
+            connects_timed_out,
+            suspicions,
+            speculations,
+            speculations_won,
+            retries,
+            notices,
+            rounds_ok,
+            rounds_failed,
+            overdue_loans,
+            one_offs,
+        } = other;
+        self.checkouts += checkouts;
+        self.checkins += checkins;
+        self.hand_offs += hand_offs;
+        self.waiters_expired += waiters_expired;
+        self.waiters_gone += waiters_gone;
+        self.waiters_displaced += waiters_displaced;
+        self.refused_early += refused_early;
+        self.refused_full += refused_full;
+        self.dead_idle += dead_idle;
+        self.late_answers += late_answers;
+        self.decayed += decayed;
+        self.aged += aged;
+        self.idled_out += idled_out;
+        self.use_errors += use_errors;
+        self.use_timeouts += use_timeouts;
+        self.connects_ok += connects_ok;
+        self.connects_failed += connects_failed;
+        self.connects_timed_out += connects_timed_out;
+        self.suspicions += suspicions;
+        self.speculations += speculations;
+        self.speculations_won += speculations_won;
+        self.retries += retries;
+        self.notices += notices;
+        self.rounds_ok += rounds_ok;
+        self.rounds_failed += rounds_failed;
+        self.overdue_loans += overdue_loans;
+        self.one_offs += one_offs;
+    }
+}
+
+/// What became of one connection so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Record {
+    pub checkouts: u64,
+    pub checkins: u64,
+    pub hand_offs: u64,
+    pub first_checkout: Option<Moment>,
+    pub last_checkout: Option<Moment>,
+    pub last_checkin: Option<Moment>,
+}

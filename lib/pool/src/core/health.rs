@@ -1,0 +1,460 @@
+//! Which server to take, and whether one can be trusted.
+//!
+//! Suspicion is a comparison with the others, never with a fixed time: if all are slow, nobody is. It lasts for a while
+//! and ends by proof, so it neither flaps nor spreads.
+
+use std::{collections::VecDeque, time::Duration};
+
+use honeyflow_runtime::Moment;
+
+use super::{Carried, Core, Effects, Judgement, Key, Lent, Request, TICK, Tried, ring::ServerState};
+
+const STAY_MAX: Duration = Duration::from_secs(300);
+/// Suspected again within this time: the next stay is twice as long.
+const RELAPSE: Duration = Duration::from_secs(60);
+const FAULTS_IN_ROW: u32 = 5;
+const ANSWERS_ENOUGH: u32 = 10;
+const PROOFS: u32 = 3;
+const SLACK: Duration = Duration::from_millis(5);
+const WINDOW_MIN: Duration = Duration::from_millis(200);
+const SAMPLES: usize = 256;
+/// One in so many idempotent requests goes to a suspect server.
+const CANARY: u32 = 200;
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+const START_WEIGHT: f64 = 0.1;
+const FADE_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Health {
+    /// Decayed time of use, in microseconds.
+    latency: f64,
+    /// Answers since it was last cleared.
+    answers: u32,
+    started: u64,
+    ended: u64,
+    faults_in_row: u32,
+    samples: VecDeque<Sample>,
+    suspect: Option<Suspect>,
+    stay: Duration,
+    ended_at: Option<Moment>,
+    up_since: Moment,
+    probe_at: Moment,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Moment,
+    started: u64,
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    since: Moment,
+    proofs: u32,
+}
+
+impl Health {
+    pub fn new(stay: Duration) -> Health {
+        Health {
+            latency: 0.0,
+            answers: 0,
+            started: 0,
+            ended: 0,
+            faults_in_row: 0,
+            samples: VecDeque::new(),
+            suspect: None,
+            stay,
+            ended_at: None,
+            up_since: Moment::default(),
+            probe_at: Moment::default(),
+        }
+    }
+
+    pub fn suspect(&self) -> bool {
+        self.suspect.is_some()
+    }
+
+    #[inline]
+    pub fn started(&mut self) {
+        self.started += 1;
+    }
+
+    #[inline]
+    pub fn answered(&mut self, used: Duration) {
+        self.ended += 1;
+        self.faults_in_row = 0;
+        self.heard(used);
+    }
+
+    #[inline]
+    fn heard(&mut self, used: Duration) {
+        let micros = used.as_micros() as f64;
+        self.answers = self.answers.saturating_add(1);
+        let share = if self.answers == 1 { 1.0 } else { 0.15 };
+        self.latency += (micros - self.latency) * share;
+    }
+
+    /// No answer until the deadline.
+    pub fn silent(&mut self) {
+        self.faults_in_row += 1;
+    }
+
+    pub fn returned(&mut self, now: Moment) {
+        self.up_since = now;
+    }
+
+    /// Whoever has been down begins anew.
+    pub fn went_down(&mut self) {
+        self.suspect = None;
+        self.clear();
+        self.samples.clear();
+    }
+
+    fn clear(&mut self) {
+        (self.latency, self.answers, self.faults_in_row) = (0.0, 0, 0);
+    }
+
+    fn enter(&mut self, stay: Duration, now: Moment) {
+        let relapse = self.ended_at.is_some_and(|at| now.since(at) < RELAPSE);
+        self.stay = if relapse { (self.stay * 2).min(STAY_MAX) } else { stay };
+        self.suspect = Some(Suspect { since: now, proofs: 0 });
+        self.probe_at = now;
+    }
+
+    fn leave(&mut self, now: Moment) {
+        self.suspect = None;
+        self.ended_at = Some(now);
+        self.samples.clear();
+        self.clear();
+    }
+
+    pub fn latency(&self) -> Duration {
+        Duration::from_micros(self.latency as u64)
+    }
+
+    /// The share of a full server's requests that it gets.
+    fn weight(&self, slow_start: Duration, now: Moment) -> f64 {
+        if slow_start.is_zero() {
+            return 1.0;
+        }
+        let grown = now.since(self.up_since).as_secs_f64() / slow_start.as_secs_f64();
+        (START_WEIGHT + (1.0 - START_WEIGHT) * grown).min(1.0)
+    }
+
+    /// Started and ended since the latest sample that is at least `window` old; nothing if there is none yet.
+    fn within(&self, window: Duration, now: Moment) -> Option<(u64, u64)> {
+        let from = self.samples.iter().rev().find(|sample| now.since(sample.at) >= window)?;
+        Some((self.started - from.started, self.ended - from.ended))
+    }
+}
+
+impl<K: Carried> Core<K> {
+    /// For an untargeted request: the better of two drawn from the eligible servers, else any that has one free.
+    pub(super) fn choose(&mut self, request: &Request, now: Moment) -> Option<Key> {
+        if request.idempotent
+            && let Some(canary) = self.canary(request)
+        {
+            return Some(canary);
+        }
+        let count = self.eligible.len();
+        if count == 1 {
+            let only = self.eligible[0];
+            return self.free(only, &request.tried).then_some(only);
+        }
+        if !request.near.is_empty()
+            && let Some(near) = self.best_of(&request.near, &request.tried)
+        {
+            return Some(near);
+        }
+        if count == 0 {
+            return None;
+        }
+        let pair = [self.drawn(now), self.drawn(now)];
+        self.best_of(&pair, &request.tried).or_else(|| {
+            let all = std::mem::take(&mut self.eligible);
+            let best = self.best_of(&all, &request.tried);
+            self.eligible = all;
+            best
+        })
+    }
+
+    /// One of the eligible, each as often as its weight says.
+    fn drawn(&mut self, now: Moment) -> Key {
+        let slow_start = self.rules.slow_start;
+        let mut key = self.eligible[0];
+        for _ in 0..8 {
+            let random = self.draw();
+            key = self.eligible[(random >> 32) as usize % self.eligible.len()];
+            let weight = self.servers.get(key).map_or(1.0, |row| row.health.weight(slow_start, now));
+            if weight >= 1.0 || f64::from(random as u32) < weight * f64::from(u32::MAX) {
+                break;
+            }
+        }
+        key
+    }
+
+    fn free(&self, server: Key, tried: &Tried) -> bool {
+        self.servers.get(server).is_some_and(|row| row.eligible && !row.ready.is_empty()) && !tried.contains(&server)
+    }
+
+    /// Fewer in flight, then quicker, then whose turn is longest ago.
+    fn best_of(&self, servers: &[Key], tried: &Tried) -> Option<Key> {
+        let free = servers.iter().filter(|key| self.free(**key, tried));
+        free.filter_map(|key| Some((*key, self.servers.get(*key)?)))
+            .min_by(|(_, one), (_, other)| {
+                let load = one.in_flight.cmp(&other.in_flight);
+                load.then_with(|| one.health.latency.total_cmp(&other.health.latency))
+                    .then_with(|| one.last_turn.cmp(&other.last_turn))
+            })
+            .map(|(key, _)| key)
+    }
+
+    fn canary(&mut self, request: &Request) -> Option<Key> {
+        let suspect = self.ring.iter().copied().find(|key| {
+            self.servers
+                .get(*key)
+                .is_some_and(|row| row.state == ServerState::Suspect && !row.eligible && !row.ready.is_empty())
+                && !request.tried.contains(key)
+        })?;
+        self.canary += 1;
+        (self.canary.is_multiple_of(CANARY)).then_some(suspect)
+    }
+
+    /// Whether there is another server to try.
+    pub fn another(&self, tried: &Tried) -> bool {
+        self.eligible.iter().any(|key| !tried.contains(key))
+    }
+
+    /// What a use has shown. For uses whose loan said nothing about the server's health.
+    pub fn judge(&mut self, server: Key, judgement: Judgement, now: Moment, effects: &mut Effects<K>) {
+        let stay = self.rules.suspect_stay;
+        let Some(row) = self.servers.get_mut(server) else { return };
+        match judgement {
+            Judgement::Answered(used) => {
+                row.health.answered(used);
+                row.uses.record(used);
+                self.uses.record(used);
+                self.proved(server, Some(used), now, effects);
+            }
+            Judgement::Neutral => row.health.ended += 1,
+            Judgement::Fault | Judgement::Silent => {
+                if judgement == Judgement::Fault {
+                    row.health.ended += 1;
+                }
+                row.health.faults_in_row += 1;
+                if row.health.faults_in_row >= FAULTS_IN_ROW && row.state == ServerState::Up {
+                    self.suspect(server, stay, now, effects);
+                }
+                self.proved(server, None, now, effects);
+            }
+        }
+    }
+
+    /// A probe's result counts as proof, and as good news for a server that is being connected to.
+    pub fn probed(&mut self, server: Key, took: Option<Duration>, now: Moment, effects: &mut Effects<K>) {
+        self.proved(server, took, now, effects);
+        if took.is_some()
+            && let Some(row) = self.servers.get(server)
+        {
+            let address = row.server.address;
+            self.hurry(address, now, effects);
+        }
+    }
+
+    fn proved(&mut self, server: Key, took: Option<Duration>, now: Moment, effects: &mut Effects<K>) {
+        let Some(row) = self.servers.get(server) else { return };
+        if !row.health.suspect() {
+            return;
+        }
+        let good = took.is_some_and(|took| took <= self.median_of_tier(row.tier) * 2 + SLACK);
+        let row = self.servers.get_mut(server).expect("looked at just now");
+        let (stay, health) = (row.health.stay, &mut row.health);
+        let Some(suspect) = &mut health.suspect else { return };
+        suspect.proofs = if good { suspect.proofs + 1 } else { 0 };
+        if suspect.proofs >= PROOFS && now.since(suspect.since) >= stay {
+            health.leave(now);
+            self.refresh_eligible(now, effects);
+        }
+    }
+
+    /// The decayed latency in the middle of the tier's servers that are up.
+    fn median_of_tier(&self, tier: u8) -> Duration {
+        let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
+        let mut latencies: Vec<f64> = ring
+            .filter(|row| row.tier == tier && row.state == ServerState::Up && row.health.answers > 0)
+            .map(|row| row.health.latency)
+            .collect();
+        latencies.sort_by(f64::total_cmp);
+        let middle = latencies.len().saturating_sub(1) / 2;
+        Duration::from_micros(latencies.get(middle).copied().unwrap_or(0.0) as u64)
+    }
+
+    fn suspect(&mut self, server: Key, stay: Duration, now: Moment, effects: &mut Effects<K>) {
+        let Some(row) = self.servers.get(server) else { return };
+        let tier = row.tier;
+        let of_tier = |key: &&Key| {
+            self.servers
+                .get(**key)
+                .is_some_and(|row| row.tier == tier && matches!(row.state, ServerState::Up | ServerState::Suspect))
+        };
+        let members = self.ring.iter().filter(of_tier).count();
+        let suspects = self.servers.iter().filter(|(_, row)| row.tier == tier && row.health.suspect()).count();
+        // Half a tier cannot be slower than usual: that is how things are now.
+        if (suspects + 1) * 2 >= members {
+            return;
+        }
+        let row = self.servers.get_mut(server).expect("looked at just now");
+        row.health.enter(stay, now);
+        self.counters.suspicions += 1;
+        self.refresh_eligible(now, effects);
+        self.tick_at = self.tick_at.min(now.after(TICK));
+        effects.rearm = true;
+    }
+
+    /// Looks at every server about ten times a second while there is traffic or suspicion.
+    pub(super) fn tick(&mut self, now: Moment, effects: &mut Effects<K>) {
+        if now.since(self.faded_at) >= FADE_EVERY {
+            self.faded_at = now;
+            self.uses.fade();
+        }
+        self.median_use = self.uses.quantile(0.5);
+        let window = WINDOW_MIN.max(self.median_use * 2);
+        for at in 0..self.ring.len() {
+            self.look_at(self.ring[at], window, now, effects);
+        }
+        for (_, row) in self.servers.iter_mut() {
+            let health = &mut row.health;
+            health.samples.push_back(Sample { at: now, started: health.started, ended: health.ended });
+            if health.samples.len() > SAMPLES {
+                health.samples.pop_front();
+            }
+        }
+        self.lift_if_many(now, effects);
+        self.send_probes(now, effects);
+        let quiet = self.counters.checkouts == self.ticked_checkouts && self.loans == 0;
+        let suspects = self.servers.iter().any(|(_, row)| row.health.suspect());
+        self.ticked_checkouts = self.counters.checkouts;
+        self.tick_at = if quiet && !suspects { Moment::FAR } else { now.after(TICK) };
+    }
+
+    fn look_at(&mut self, key: Key, window: Duration, now: Moment, effects: &mut Effects<K>) {
+        let Some(row) = self.servers.get(key) else { return };
+        if row.state != ServerState::Up {
+            return;
+        }
+        let median = self.median_of_tier(row.tier);
+        let slow = row.health.answers >= ANSWERS_ENOUGH
+            && row.health.latency() > median * 3
+            && row.health.latency() > median + SLACK;
+        let stuck = row.health.within(window, now).is_some_and(|(started, ended)| {
+            let old = u64::from(row.in_flight - row.orphans).saturating_sub(started);
+            let exclusive = self.shared == Some(false);
+            let many = if exclusive { old >= u64::from(row.serving + row.retiring) } else { old >= 10 };
+            let others = self.ring.iter().filter_map(|other| self.servers.get(*other)).filter(|other| {
+                other.server.id != row.server.id && other.tier == row.tier && other.state == ServerState::Up
+            });
+            let others_ended: u64 =
+                others.filter_map(|other| other.health.within(window, now)).map(|(_, ended)| ended).sum();
+            ended < 2 && old > 0 && many && others_ended >= 2
+        });
+        let failing = row.health.faults_in_row >= FAULTS_IN_ROW;
+        if slow || stuck || failing {
+            self.suspect(key, self.rules.suspect_stay, now, effects);
+        }
+    }
+
+    /// If half a tier or more is suspect, suspicion says nothing any more.
+    fn lift_if_many(&mut self, now: Moment, effects: &mut Effects<K>) {
+        for tier in 0..=super::rules::REMOTE {
+            let here = |row: &super::ring::ServerRow| {
+                row.tier == tier && matches!(row.state, ServerState::Up | ServerState::Suspect)
+            };
+            let members = self.servers.iter().filter(|(_, row)| here(row)).count();
+            let suspects = self.servers.iter().filter(|(_, row)| here(row) && row.health.suspect()).count();
+            if suspects > 0 && suspects * 2 >= members {
+                for (_, row) in self.servers.iter_mut() {
+                    if row.tier == tier && row.health.suspect() {
+                        row.health.leave(now);
+                    }
+                }
+                self.refresh_eligible(now, effects);
+            }
+        }
+    }
+
+    fn send_probes(&mut self, now: Moment, effects: &mut Effects<K>) {
+        for at in 0..self.ring.len() {
+            let key = self.ring[at];
+            let Some(row) = self.servers.get_mut(key) else { continue };
+            if row.state != ServerState::Suspect || row.health.probe_at > now {
+                continue;
+            }
+            row.health.probe_at = now.after(PROBE_EVERY);
+            if let Some(connection) = row.ready.front().copied() {
+                let lent = self.lend_for_probe(connection, now, effects);
+                effects.probe.push(lent);
+            }
+        }
+    }
+
+    /// Somebody says that a server is down: it is asked, and nothing is believed.
+    pub fn doubt(&mut self, address: std::net::SocketAddr, now: Moment, effects: &mut Effects<K>) {
+        let doubted = self.ring.iter().copied().find(|key| {
+            self.servers.get(*key).is_some_and(|row| row.server.address == address && !row.ready.is_empty())
+        });
+        let connection = doubted.and_then(|key| self.servers.get(key)?.ready.front().copied());
+        if let Some(connection) = connection {
+            let lent = self.lend_for_probe(connection, now, effects);
+            effects.probe.push(lent);
+        }
+    }
+
+    /// A loan to the pool itself. It has no deadline here; the probe has its own.
+    pub(super) fn lend_for_probe(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) -> Lent<K> {
+        let lent = self.lend(connection, Moment::FAR, None, now, Duration::ZERO, effects);
+        if let Some(row) = self.servers.get_mut(lent.server) {
+            row.health.started -= 1;
+            row.served -= 1;
+        }
+        lent
+    }
+
+    pub const CREDIT_MAX: u32 = 1000;
+
+    /// Each request earns a part of a further try.
+    #[inline]
+    pub(super) fn credit_request(&mut self) {
+        self.retry_credit = (self.retry_credit + self.rules.retry_budget).min(Self::CREDIT_MAX);
+        self.speculate_credit = (self.speculate_credit + self.rules.speculate_budget).min(Self::CREDIT_MAX);
+    }
+
+    /// Whether a further try is within the budget; it counts as made.
+    pub fn may_retry(&mut self, tried: &Tried) -> bool {
+        let allowed = self.rules.retry_budget > 0 && self.retry_credit >= 100 && self.another(tried);
+        if allowed {
+            self.retry_credit -= 100;
+            self.counters.retries += 1;
+        }
+        allowed
+    }
+
+    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits.
+    pub fn may_speculate(&mut self, tried: &Tried) -> bool {
+        let allowed = self.rules.speculate_budget > 0
+            && self.speculate_credit >= 100
+            && self.waiting_in_all == 0
+            && self.another(tried);
+        if allowed {
+            self.speculate_credit -= 100;
+            self.counters.speculations += 1;
+        }
+        allowed
+    }
+
+    /// The time that 99 of 100 uses of this server stay below.
+    pub fn p99(&self, server: Key) -> Option<Duration> {
+        let row = self.servers.get(server)?;
+        (row.uses.count() >= 100).then(|| row.uses.quantile(0.99))
+    }
+}

@@ -1,0 +1,119 @@
+//! Times in fixed memory, each told with at most 1.6 % error: 64 steps to every doubling.
+
+use std::time::Duration;
+
+const STEPS_BITS: u32 = 6;
+const STEPS: usize = 1 << STEPS_BITS;
+/// Up to 2^27 µs, about two minutes; what is longer counts as that.
+const DOUBLINGS: usize = 22;
+const BUCKETS: usize = STEPS * DOUBLINGS;
+
+#[derive(Clone)]
+pub struct Histogram {
+    counts: Box<[u32; BUCKETS]>,
+    count: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: Box::new([0; BUCKETS]), count: 0 }
+    }
+}
+
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} times, median {:?}, p99 {:?}", self.count, self.quantile(0.5), self.quantile(0.99))
+    }
+}
+
+impl Histogram {
+    #[inline]
+    pub fn record(&mut self, time: Duration) {
+        let bucket = bucket_of(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.count += 1;
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The smallest time that this share of all do not exceed; zero if there are none.
+    pub fn quantile(&self, share: f64) -> Duration {
+        let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= wanted {
+                return Duration::from_micros(middle_of(bucket));
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// Everything counts half from now on.
+    pub fn fade(&mut self) {
+        self.counts.iter_mut().for_each(|count| *count /= 2);
+        self.count = self.counts.iter().map(|count| u64::from(*count)).sum();
+    }
+
+    /// What was recorded since the last take.
+    pub fn take(&mut self) -> Histogram {
+        std::mem::take(self)
+    }
+}
+
+#[inline]
+fn bucket_of(micros: u64) -> usize {
+    if micros < STEPS as u64 {
+        return micros as usize;
+    }
+    let doubling = micros.ilog2() - STEPS_BITS;
+    let step = (micros >> doubling) as usize - STEPS;
+    (STEPS * (doubling as usize + 1) + step).min(BUCKETS - 1)
+}
+
+fn middle_of(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let doubling = bucket / STEPS - 1;
+    let low = ((bucket % STEPS + STEPS) as u64) << doubling;
+    low + (1_u64 << doubling) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PL-72
+    #[test]
+    fn pl_72_times_are_told_within_two_percent_in_fixed_memory() {
+        for micros in (0..27).flat_map(|bits| [1_u64 << bits, (1 << bits) + (1 << bits) / 3]) {
+            let mut histogram = Histogram::default();
+            histogram.record(Duration::from_micros(micros));
+            let told = histogram.quantile(0.5).as_micros() as f64;
+            assert!((told - micros as f64).abs() <= micros as f64 * 0.02, "{micros} µs told as {told}");
+        }
+        let mut histogram = Histogram::default();
+        histogram.record(Duration::from_secs(86_400));
+        assert_eq!(histogram.count(), 1);
+        assert_eq!(histogram.take().count(), 1);
+        assert_eq!((histogram.count(), histogram.quantile(0.99)), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn quantiles_follow_the_shares() {
+        let mut histogram = Histogram::default();
+        for millis in 1..=100 {
+            histogram.record(Duration::from_millis(millis));
+        }
+        let near = |share: f64, millis: f64| {
+            let told = histogram.quantile(share).as_secs_f64() * 1000.0;
+            assert!((told - millis).abs() < millis * 0.02, "{share}: {told}");
+        };
+        near(0.5, 50.0);
+        near(0.99, 99.0);
+        near(1.0, 100.0);
+    }
+}

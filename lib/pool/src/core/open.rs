@@ -1,0 +1,481 @@
+//! The reconciler: how many connections each server should have, which to open now, which to replace, which to let go.
+//!
+//! There is no state "filling": open and opening are compared with the target every time anew, so nothing can stick.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_runtime::{Backoff, Moment};
+
+use super::{
+    Carried, Core, Effects, Key, Row,
+    control::State,
+    count::Record,
+    ring::{ServerRow, ServerState},
+    rules::CONNECTING_PER_SERVER,
+};
+use crate::server::Server;
+
+/// Why a connection is to be replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Worn {
+    Decay,
+    Age,
+    Orphans,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    Fill,
+    /// Above the target, for those who wait.
+    Grow,
+    Replace(Key),
+}
+
+/// A connect to be made; reported back with [`Core::opened`], [`Core::failed`] or [`Core::abandoned`].
+#[derive(Clone, Debug)]
+pub struct Open {
+    pub server: Key,
+    pub to: Server,
+    purpose: Purpose,
+}
+
+/// Why a connect failed.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    pub message: Arc<str>,
+    pub timed_out: bool,
+    /// The machine is there, but nobody listens: it may be back any moment.
+    pub refused: bool,
+    /// Trying again soon would only look like an attack.
+    pub login: bool,
+}
+
+/// When a server may be tried again.
+#[derive(Clone, Copy, Debug)]
+pub struct Connecting {
+    pub failures: u32,
+    pub next_try: Moment,
+    good_since: Option<Moment>,
+    hurried_at: Option<Moment>,
+    login_refusals: u32,
+}
+
+const BACKOFF_BASE: Duration = Duration::from_millis(100);
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+const FORGIVEN_AFTER: Duration = Duration::from_secs(10);
+const LOGIN_SOON: Duration = Duration::from_secs(1);
+const LOGIN_LATER: Duration = Duration::from_secs(30);
+const ORPHAN_MAX: Duration = Duration::from_secs(30);
+/// The reconciler looks at least this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Connecting {
+    pub fn first(next_try: Moment) -> Connecting {
+        Connecting { failures: 0, next_try, good_since: None, hurried_at: None, login_refusals: 0 }
+    }
+
+    fn succeeded(&mut self, now: Moment) {
+        self.login_refusals = 0;
+        self.good_since.get_or_insert(now);
+        self.next_try = self.next_try.min(now);
+    }
+
+    fn failed(&mut self, failed: &Failed, most: Duration, random: u64, now: Moment) {
+        if self.good_since.take().is_some_and(|since| now.since(since) >= FORGIVEN_AFTER) {
+            self.failures = 0;
+        }
+        if failed.login {
+            self.login_refusals += 1;
+            self.next_try = now.after(if self.login_refusals <= 2 { LOGIN_SOON } else { LOGIN_LATER });
+            return;
+        }
+        let most = if failed.refused { most.min(REFUSED_MAX) } else { most };
+        self.next_try = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Good news: due now, at most once a second, and never for one that refused our login.
+    fn hurry(&mut self, now: Moment) -> bool {
+        let lately = self.hurried_at.is_some_and(|at| now.since(at) < LOOK_EVERY);
+        if lately || self.login_refusals > 0 || self.next_try <= now {
+            return false;
+        }
+        (self.hurried_at, self.next_try) = (Some(now), now);
+        true
+    }
+}
+
+impl ServerRow {
+    fn connects_under_way(&self) -> u32 {
+        self.opening + self.replacing
+    }
+
+    pub fn target(&self, target: u32, wanted: bool) -> u32 {
+        if wanted && self.state != ServerState::Leaving { target } else { 0 }
+    }
+}
+
+impl<K: Carried> Core<K> {
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.unwrap_or(false)
+    }
+
+    /// How many connections there should be in all.
+    pub fn wanted(&self) -> u32 {
+        let target = self.rules.target(self.is_shared());
+        let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
+        ring.map(|row| row.target(target, self.rules.wants(row.tier))).sum()
+    }
+
+    pub fn open_count(&self) -> u32 {
+        self.servers.iter().map(|(_, row)| row.serving).sum()
+    }
+
+    /// What to open now; what is too old or too many goes. Says when to look again.
+    pub fn reconcile(&mut self, now: Moment, opens: &mut Vec<Open>, effects: &mut Effects<K>) -> Moment {
+        self.seen = self.seen.max(now);
+        if self.state != State::Active {
+            return Moment::FAR;
+        }
+        self.find_worn(now);
+        self.shrink(now, effects);
+        while let Some(open) = self.next_deficit(now) {
+            opens.push(open);
+        }
+        while let Some(open) = self.next_replacement(now) {
+            opens.push(open);
+        }
+        let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
+        let tries = ring.map(|row| row.connecting.next_try).filter(|at| *at > now);
+        tries.min().unwrap_or(Moment::FAR).min(now.after(LOOK_EVERY))
+    }
+
+    fn find_worn(&mut self, now: Moment) {
+        for (_, row) in self.connections.iter_mut() {
+            if row.worn.is_none() && now >= row.age_due {
+                row.worn = Some(Worn::Age);
+            }
+            if row.worn.is_none() && row.oldest_orphan.is_some_and(|since| now.since(since) > ORPHAN_MAX) {
+                row.worn = Some(Worn::Orphans);
+            }
+        }
+    }
+
+    /// Above the target by idle time, above the maximum at once.
+    fn shrink(&mut self, now: Moment, effects: &mut Effects<K>) {
+        let (target, max) = (self.rules.target(self.is_shared()), self.rules.max(self.is_shared()));
+        for at in 0..self.ring.len() {
+            let key = self.ring[at];
+            let Some(server) = self.servers.get(key) else { continue };
+            let wanted = self.rules.wants(server.tier);
+            let (target, max) = (server.target(target, wanted), server.target(max, wanted));
+            let mut serving = server.serving;
+            if serving <= target {
+                continue;
+            }
+            let mut rows: Vec<(bool, Moment, Key)> = self
+                .connections
+                .iter()
+                .filter(|(_, row)| row.server == key && !row.retiring)
+                .map(|(connection, row)| (row.in_flight > 0, row.idle_since, connection))
+                .collect();
+            rows.sort_unstable();
+            for (busy, idle_since, connection) in rows {
+                if serving <= target {
+                    break;
+                }
+                let idle_max = self.connections.get(connection).map_or(Duration::MAX, |row| row.idle_max);
+                let idle_out = !busy && now.since(idle_since) >= idle_max;
+                if serving > max || idle_out {
+                    serving -= 1;
+                    self.counters.idled_out += u64::from(idle_out);
+                    self.retire(connection, effects);
+                }
+            }
+        }
+    }
+
+    /// The next server, in turn, that lacks a connection and may be tried.
+    fn next_deficit(&mut self, now: Moment) -> Option<Open> {
+        if self.opening >= self.rules.max_connecting {
+            return None;
+        }
+        let (target, max) = (self.rules.target(self.is_shared()), self.rules.max(self.is_shared()));
+        let growing: u32 = self.servers.iter().map(|(_, row)| (row.serving + row.opening).saturating_sub(target)).sum();
+        let length = self.ring.len();
+        for step in 0..length {
+            let at = (self.cursor + step) % length;
+            let key = self.ring[at];
+            let row = self.servers.get_mut(key)?;
+            let wanted = self.rules.wants(row.tier) && row.state != ServerState::Leaving;
+            if !wanted || row.connecting.next_try > now || row.connects_under_way() >= CONNECTING_PER_SERVER {
+                continue;
+            }
+            let have = row.serving + row.opening;
+            let waiters = if row.eligible { self.waiting.len() } else { 0 } + row.waiting.len();
+            let purpose = if have < target {
+                Purpose::Fill
+            } else if have < max && row.serving > 0 && (growing as usize) < waiters {
+                Purpose::Grow
+            } else {
+                continue;
+            };
+            row.opening += 1;
+            self.opening += 1;
+            self.cursor = (at + 1) % length;
+            return Some(Open { server: key, to: row.server.clone(), purpose });
+        }
+        None
+    }
+
+    fn next_replacement(&mut self, now: Moment) -> Option<Open> {
+        if self.opening >= self.rules.max_connecting {
+            return None;
+        }
+        let open: u32 = self.open_count();
+        let under_way: u32 = self.servers.iter().map(|(_, row)| row.replacing).sum();
+        if under_way >= (open / 10).max(1) {
+            return None;
+        }
+        let budget = self.rules.recycle_budget;
+        let servers = &self.servers;
+        let (key, row) = self.connections.iter_mut().find(|(_, row)| {
+            row.worn.is_some()
+                && !row.replacing
+                && !row.retiring
+                && servers.get(row.server).is_some_and(|server| {
+                    server.state != ServerState::Leaving
+                        && server.replacing < budget
+                        && server.connects_under_way() < CONNECTING_PER_SERVER
+                        && server.connecting.next_try <= now
+                })
+        })?;
+        row.replacing = true;
+        let server = self.servers.get_mut(row.server)?;
+        server.replacing += 1;
+        self.opening += 1;
+        Some(Open { server: row.server, to: server.server.clone(), purpose: Purpose::Replace(key) })
+    }
+
+    fn under_way_no_more(&mut self, open: &Open) {
+        self.opening -= 1;
+        if let Some(row) = self.servers.get_mut(open.server) {
+            match open.purpose {
+                Purpose::Fill | Purpose::Grow => row.opening -= 1,
+                Purpose::Replace(_) => row.replacing -= 1,
+            }
+        }
+        if let Purpose::Replace(old) = open.purpose
+            && let Some(row) = self.connections.get_mut(old)
+        {
+            row.replacing = false;
+        }
+    }
+
+    /// A connection has come about. `None` if nobody wants it any more.
+    pub fn opened(
+        &mut self,
+        open: &Open,
+        carried: K,
+        streams: u32,
+        took: Duration,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) -> Option<Key> {
+        self.seen = self.seen.max(now);
+        self.under_way_no_more(open);
+        self.counters.connects_ok += 1;
+        effects.reconcile = true;
+        let streams = self.rules.streams(streams);
+        self.shared = Some(streams > 1);
+        let target = self.rules.target(streams > 1);
+        let age_jitter = self.draw_time(self.rules.max_age / 10);
+        let idle_jitter = self.draw_time(self.rules.max_idle / 10);
+        let row = self.servers.get_mut(open.server).expect("a server stays while a connect is under way");
+        row.connects.record(took);
+        row.connecting.succeeded(now);
+        row.last_error = None;
+        let nobody_waits = self.waiting.is_empty() && row.waiting.is_empty();
+        let superfluous = open.purpose == Purpose::Grow && nobody_waits && row.serving >= target;
+        if self.state != State::Active || row.state == ServerState::Leaving || superfluous {
+            row.closing += 1;
+            self.closing += 1;
+            effects.close.push((open.server, carried));
+            return None;
+        }
+        row.serving += 1;
+        let key = self.connections.insert(Row {
+            carried,
+            server: open.server,
+            streams,
+            in_flight: 0,
+            orphans: 0,
+            oldest_orphan: None,
+            retiring: false,
+            worn: None,
+            replacing: false,
+            in_ready: false,
+            opened_at: now,
+            idle_since: now,
+            age_due: now.after(self.rules.max_age - age_jitter),
+            idle_max: self.rules.max_idle - idle_jitter,
+            due: Moment::FAR,
+            lent_at: now,
+            site: None,
+            warned: false,
+            record: Record::default(),
+        });
+        let first = row.serving == 1;
+        if let Purpose::Replace(old) = open.purpose
+            && let Some(worn) = self.connections.get(old).and_then(|row| row.worn)
+        {
+            match worn {
+                Worn::Decay => self.counters.decayed += 1,
+                Worn::Age => self.counters.aged += 1,
+                Worn::Orphans => {}
+            }
+            self.retire(old, effects);
+        }
+        self.offer(key, now, effects);
+        if first {
+            self.refresh_eligible(now, effects);
+        }
+        Some(key)
+    }
+
+    pub fn failed(&mut self, open: &Open, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
+        self.under_way_no_more(open);
+        if failed.timed_out {
+            self.counters.connects_timed_out += 1;
+        } else {
+            self.counters.connects_failed += 1;
+        }
+        self.set_back(open.server, failed, now);
+        self.forget_if_empty(open.server, effects);
+        effects.reconcile = true;
+    }
+
+    fn set_back(&mut self, server: Key, failed: &Failed, now: Moment) {
+        let random = self.draw();
+        let most = self.rules.max_backoff;
+        if let Some(row) = self.servers.get_mut(server) {
+            row.connecting.failed(failed, most, random, now);
+            row.last_error = Some(failed.message.clone());
+        }
+    }
+
+    /// The task that connected has gone without a word.
+    pub fn abandoned(&mut self, open: &Open, effects: &mut Effects<K>) {
+        self.under_way_no_more(open);
+        self.forget_if_empty(open.server, effects);
+        effects.reconcile = true;
+    }
+
+    /// Good news of a server: whatever keeps it waiting ends now.
+    pub fn hurry(&mut self, address: std::net::SocketAddr, now: Moment, effects: &mut Effects<K>) {
+        for (_, row) in self.servers.iter_mut() {
+            if row.server.address == address {
+                effects.reconcile |= row.connecting.hurry(now);
+            }
+        }
+    }
+
+    /// A connection has ended by itself. One that ended soon after it began counts as a failed connect, or a server that
+    /// accepts and hangs up would be dialled without a pause.
+    pub fn died(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
+        self.seen = self.seen.max(now);
+        let Some(row) = self.connections.get(connection) else { return };
+        let (server, young) = (row.server, now.since(row.opened_at) < FORGIVEN_AFTER);
+        if row.in_flight == 0 {
+            self.counters.dead_idle += 1;
+        }
+        if young {
+            let failed = Failed { message: why.into(), timed_out: false, refused: false, login: false };
+            self.set_back(server, &failed, now);
+        }
+        self.remove(connection, effects);
+        self.drained(effects);
+    }
+
+    /// No more requests on it; it closes when the last has ended.
+    pub(super) fn retire(&mut self, connection: Key, effects: &mut Effects<K>) {
+        let Some(row) = self.connections.get_mut(connection) else { return };
+        if !row.retiring {
+            row.retiring = true;
+            let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
+            server.serving -= 1;
+            server.retiring += 1;
+            if std::mem::take(&mut row.in_ready) {
+                server.ready.retain(|other| *other != connection);
+            }
+        }
+        if row.in_flight == row.orphans {
+            self.remove(connection, effects);
+        }
+    }
+
+    /// The connection is no longer one of ours; whatever is still on loan of it comes back to nobody.
+    pub(super) fn remove(&mut self, connection: Key, effects: &mut Effects<K>) {
+        let Some(row) = self.connections.remove(connection) else { return };
+        self.loans -= (row.in_flight - row.orphans) as usize;
+        let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
+        if row.in_ready {
+            server.ready.retain(|other| *other != connection);
+        }
+        server.in_flight -= row.in_flight;
+        server.orphans -= row.orphans;
+        if row.retiring {
+            server.retiring -= 1;
+        } else {
+            server.serving -= 1;
+        }
+        server.closing += 1;
+        self.closing += 1;
+        effects.close.push((row.server, row.carried));
+        effects.reconcile = true;
+        if server.serving == 0 && server.state != ServerState::Leaving {
+            self.refresh_eligible(self.seen, effects);
+        }
+    }
+
+    /// A removed connection has been closed.
+    pub fn closed(&mut self, server: Key, effects: &mut Effects<K>) {
+        self.closing -= 1;
+        effects.reconcile = true;
+        if let Some(row) = self.servers.get_mut(server) {
+            row.closing -= 1;
+        }
+        self.forget_if_empty(server, effects);
+        self.drained(effects);
+    }
+
+    pub fn closing(&self) -> usize {
+        self.closing
+    }
+
+    /// All connections that live, for those who watch them.
+    pub fn live(&self) -> impl Iterator<Item = (Key, &K)> {
+        self.connections.iter().map(|(key, row)| (key, &row.carried))
+    }
+
+    /// Takes a connection for a sign of life, if that disturbs nobody: an exclusive one only while idle.
+    pub fn borrow(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) -> Option<super::Lent<K>> {
+        let row = self.connections.get(connection)?;
+        (row.in_ready && row.takes_more()).then(|| self.lend_for_probe(connection, now, effects))
+    }
+
+    /// Takes a connection out for good; it is replaced.
+    pub fn detach(&mut self, connection: Key, effects: &mut Effects<K>) {
+        let before = effects.close.len();
+        let server = self.connections.get(connection).map(|row| row.server);
+        self.remove(connection, effects);
+        // It belongs to the caller now, who closes it.
+        if effects.close.len() > before {
+            effects.close.pop();
+            if let Some(server) = server {
+                self.closed(server, effects);
+            }
+        }
+        self.drained(effects);
+    }
+}

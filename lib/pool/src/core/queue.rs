@@ -1,0 +1,118 @@
+//! The order of waiters: by arrival, shifted by class. A higher class goes first, but only by its head start, so nobody
+//! waits for ever; inside a class nobody is overtaken.
+//!
+//! Arrivals of one class come in order, so each class is a plain queue and the next waiter is the earliest of three
+//! heads. Whoever leaves from the middle leaves a gap, which is dropped when it comes to the front or gaps prevail.
+
+use std::{collections::VecDeque, time::Duration};
+
+use honeyflow_runtime::Moment;
+
+use super::slots::Key;
+
+/// How urgent a request is, compared with others that wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Class {
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+impl Class {
+    pub const ALL: [Class; 3] = [Class::High, Class::Normal, Class::Low];
+
+    /// How much later it counts as having arrived.
+    pub const fn handicap(self) -> Duration {
+        match self {
+            Class::High => Duration::ZERO,
+            Class::Normal => Duration::from_secs(1),
+            Class::Low => Duration::from_secs(4),
+        }
+    }
+}
+
+/// A place in the order; kept for as long as the request lives, also when it is put back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    pub arrival: Moment,
+    pub sequence: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Queue {
+    classes: [Line; 3],
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    entries: VecDeque<(Place, Key)>,
+    live: usize,
+}
+
+impl Queue {
+    pub fn put(&mut self, class: Class, place: Place, waiter: Key) {
+        let line = &mut self.classes[class as usize];
+        line.live += 1;
+        if line.entries.back().is_none_or(|(last, _)| *last < place) {
+            line.entries.push_back((place, waiter));
+        } else {
+            // Put back: its old place is among the first.
+            let at = line.entries.partition_point(|(other, _)| *other < place);
+            line.entries.insert(at, (place, waiter));
+        }
+    }
+
+    /// Takes note that a waiter has left; `waits` tells who still does.
+    pub fn left(&mut self, class: Class, waits: impl Fn(Key) -> bool) {
+        let line = &mut self.classes[class as usize];
+        line.live = line.live.saturating_sub(1);
+        if line.entries.len() > 2 * line.live + 32 {
+            line.entries.retain(|(_, waiter)| waits(*waiter));
+        }
+    }
+
+    /// The first for whom `may` says yes; gaps at the fronts are dropped on the way.
+    pub fn first(&mut self, waits: impl Fn(Key) -> bool, may: impl Fn(Key) -> bool) -> Option<(Place, Key)> {
+        let mut best: Option<(Place, Key)> = None;
+        for line in &mut self.classes {
+            if line.live == 0 {
+                line.entries.clear();
+                continue;
+            }
+            while line.entries.front().is_some_and(|(_, waiter)| !waits(*waiter)) {
+                line.entries.pop_front();
+            }
+            let found = line.entries.iter().find(|(_, waiter)| waits(*waiter) && may(*waiter));
+            if let Some(found) = found
+                && best.is_none_or(|best| found.0 < best.0)
+            {
+                best = Some(*found);
+            }
+        }
+        best
+    }
+
+    pub fn last(&self, waits: impl Fn(Key) -> bool) -> Option<(Place, Key)> {
+        let lasts = self.classes.iter().filter_map(|line| line.entries.iter().rev().find(|(_, waiter)| waits(*waiter)));
+        lasts.max_by_key(|(place, _)| *place).copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.classes.iter().map(|line| line.live).sum()
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.classes.iter().all(|line| line.live == 0)
+    }
+
+    pub fn of(&self, class: Class) -> usize {
+        self.classes[class as usize].live
+    }
+
+    /// Those of this class and of higher ones.
+    pub fn ahead_of(&self, class: Class) -> usize {
+        Class::ALL.iter().filter(|other| **other <= class).map(|other| self.of(*other)).sum()
+    }
+}

@@ -1,0 +1,88 @@
+//! Rows under keys that are never reused: a key of a row that has gone finds nothing, however late it comes.
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+pub struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    row: Option<T>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    pub fn insert(&mut self, row: T) -> Key {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.row = Some(row);
+            return Key { index, generation: slot.generation };
+        }
+        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 rows");
+        self.slots.push(Slot { generation: 0, row: Some(row) });
+        Key { index, generation: 0 }
+    }
+
+    pub fn get(&self, key: Key) -> Option<&T> {
+        self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation)?.row.as_ref()
+    }
+
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?.row.as_mut()
+    }
+
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
+        let row = slot.row.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(row)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.slots
+            .iter()
+            .zip(0..)
+            .filter_map(|(slot, index)| Some((Key { index, generation: slot.generation }, slot.row.as_ref()?)))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots
+            .iter_mut()
+            .zip(0..)
+            .filter_map(|(slot, index)| Some((Key { index, generation: slot.generation }, slot.row.as_mut()?)))
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_outlives_its_row_and_finds_no_other() {
+        let mut slots = Slots::default();
+        let first = slots.insert("first");
+        assert_eq!(slots.remove(first), Some("first"));
+        let second = slots.insert("second");
+        assert_ne!(first, second);
+        assert_eq!((slots.get(first), slots.get(second)), (None, Some(&"second")));
+        assert_eq!((slots.remove(first), slots.len()), (None, 1));
+    }
+}

@@ -1,0 +1,148 @@
+//! What people see. Made from memory alone, so it is there when nothing else is.
+
+use std::{sync::Arc, time::Duration};
+
+use honeyflow_runtime::Moment;
+
+use super::{Carried, Class, Core, Key, Record, ServerState, State, histogram::Histogram};
+use crate::{server::Server, settings::SettingsError};
+
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    pub name: String,
+    pub state: State,
+    /// Why the pool is broken, if it is.
+    pub broken_by: Option<Arc<str>>,
+    /// What is wrong with settings that were offered and not taken.
+    pub settings_error: Option<SettingsError>,
+    /// Why discovery has failed of late.
+    pub discovery_error: Option<Arc<str>>,
+    /// Connections wanted in the whole pool.
+    pub wanted: u32,
+    pub open: u32,
+    pub idle: u32,
+    /// Requests under way, in the whole pool.
+    pub lent: u32,
+    pub closing: u32,
+    /// By class, the highest first.
+    pub waiting: [usize; 3],
+    pub oldest_waits: Option<Duration>,
+    pub servers: Vec<ServerStatus>,
+}
+
+impl Status {
+    /// Of a pool that broke so badly that nothing can be said.
+    pub(crate) fn unknown() -> Status {
+        Status {
+            name: String::new(),
+            state: State::Broken,
+            broken_by: None,
+            settings_error: None,
+            discovery_error: None,
+            wanted: 0,
+            open: 0,
+            idle: 0,
+            lent: 0,
+            closing: 0,
+            waiting: [0; 3],
+            oldest_waits: None,
+            servers: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerStatus {
+    pub server: Server,
+    pub state: ServerState,
+    pub target: u32,
+    pub open: u32,
+    pub opening: u32,
+    pub idle: u32,
+    /// Streams in use, orphans not counted.
+    pub lent: u32,
+    pub orphans: u32,
+    pub closing: u32,
+    /// How long until it is tried again, if it failed.
+    pub next_try: Option<Duration>,
+    /// Decayed time of use.
+    pub latency: Duration,
+    /// Of all requests of the pool, from 0 to 1.
+    pub share: f64,
+    pub last_error: Option<Arc<str>>,
+    pub connects: Histogram,
+    pub waits: Histogram,
+    pub uses: Histogram,
+}
+
+impl<K: Carried> Core<K> {
+    pub fn status(&self, now: Moment) -> Status {
+        let served: u64 = self.servers.iter().map(|(_, row)| row.served).sum();
+        let servers: Vec<ServerStatus> =
+            self.ring.iter().filter_map(|key| self.server_status(*key, served, now)).collect();
+        let queues = || std::iter::once(&self.waiting).chain(self.servers.iter().map(|(_, row)| &row.waiting));
+        let oldest = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.arrived).min();
+        Status {
+            name: String::new(),
+            state: self.state,
+            broken_by: self.broken_by.clone(),
+            settings_error: None,
+            discovery_error: None,
+            wanted: self.wanted(),
+            open: servers.iter().map(|server| server.open).sum(),
+            idle: servers.iter().map(|server| server.idle).sum(),
+            lent: servers.iter().map(|server| server.lent).sum(),
+            closing: servers.iter().map(|server| server.closing).sum(),
+            waiting: Class::ALL.map(|class| queues().map(|queue| queue.of(class)).sum()),
+            oldest_waits: oldest.map(|arrived| now.since(arrived)),
+            servers,
+        }
+    }
+
+    fn server_status(&self, key: Key, served: u64, now: Moment) -> Option<ServerStatus> {
+        let row = self.servers.get(key)?;
+        let own = self.connections.iter().filter(|(_, connection)| connection.server == key);
+        let idle = own.filter(|(_, connection)| connection.in_flight == 0).count();
+        let target = self.rules.target(self.is_shared());
+        Some(ServerStatus {
+            server: row.server.clone(),
+            state: row.state,
+            target: row.target(target, self.rules.wants(row.tier)),
+            open: row.serving + row.retiring + row.closing,
+            opening: row.opening + row.replacing,
+            idle: u32::try_from(idle).unwrap_or(u32::MAX),
+            lent: row.in_flight - row.orphans,
+            orphans: row.orphans,
+            closing: row.closing,
+            next_try: Some(row.connecting.next_try.since(now)).filter(|wait| !wait.is_zero()),
+            latency: row.health.latency(),
+            share: if served == 0 { 0.0 } else { row.served as f64 / served as f64 },
+            last_error: row.last_error.clone(),
+            connects: row.connects.clone(),
+            waits: row.waits.clone(),
+            uses: row.uses.clone(),
+        })
+    }
+
+    /// How many connections wait for use, requests are under way, and wait: for errors.
+    pub fn crowd(&self) -> (usize, usize, usize) {
+        let idle = self.connections.iter().filter(|(_, row)| row.in_flight == 0).count();
+        (idle, self.loans, self.waiting_in_all)
+    }
+
+    /// One record per connection that lives.
+    pub fn records(&self) -> Vec<(Server, Record)> {
+        let rows = self.connections.iter().map(|(_, row)| row);
+        rows.filter_map(|row| Some((self.servers.get(row.server)?.server.clone(), row.record))).collect()
+    }
+
+    /// The times of each server since the last take: connects, waits, uses.
+    pub fn take_histograms(&mut self) -> Vec<(Server, [Histogram; 3])> {
+        self.servers
+            .iter_mut()
+            .map(|(_, row)| (row.server.clone(), [row.connects.take(), row.waits.take(), row.uses.take()]))
+            .collect()
+    }
+}

@@ -1,0 +1,285 @@
+//! The right to use a connection. It comes back on every way out.
+
+use std::{
+    fmt,
+    future::Future,
+    ops::Deref,
+    panic::Location,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use honeyflow_runtime::Moment;
+
+use crate::{
+    connect::{Connector, Fault},
+    core::{Checkout, Ending, Key, Lent, PickUp, Refusal, Request, Tried},
+    error::{Error, Executed, Report},
+    server::Server,
+    shared::{Entry, Shared},
+    want::Want,
+};
+
+/// A connection on loan: derefs to it, gives it back when dropped.
+pub struct Loan<C: Connector> {
+    entry: Arc<Entry<C>>,
+    connection: Key,
+    server: Key,
+    begun: Moment,
+    waited: Duration,
+    /// Shared with every [`InFlight`] of this loan, once there is one.
+    flights: Option<Arc<AtomicU32>>,
+    ending: Ending,
+}
+
+/// The loan has been given back.
+const LOAN_GONE: u32 = 1 << 31;
+
+impl<C: Connector> Loan<C> {
+    fn new(lent: Lent<Arc<Entry<C>>>, begun: Moment) -> Loan<C> {
+        Loan {
+            entry: lent.carried,
+            connection: lent.connection,
+            server: lent.server,
+            begun,
+            waited: lent.waited,
+            flights: None,
+            ending: Ending::Answered,
+        }
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.entry.server
+    }
+
+    /// How long this request waited for it.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The connection is of no more use: it is closed and replaced.
+    pub fn discard(mut self) {
+        self.ending = Ending::Discarded;
+    }
+
+    /// For the transport: kept until the answer has come. If the loan is dropped before, its caller was cut off, and the
+    /// connection (or this stream of it) is not given to anybody else until the answer is there.
+    pub fn in_flight(&mut self) -> InFlight<C> {
+        let flights = self.flights.get_or_insert_with(|| Arc::new(AtomicU32::new(0))).clone();
+        flights.fetch_add(1, Ordering::Relaxed);
+        InFlight { entry: self.entry.clone(), connection: self.connection, flights }
+    }
+
+    /// Takes an exclusive connection out of the pool for good; it is replaced. A shared one is given back to the caller
+    /// as it is: others are using it.
+    ///
+    /// # Errors
+    /// The loan itself, if the connection is shared.
+    pub fn detach(mut self) -> Result<Detached<C>, Loan<C>> {
+        if !self.entry.exclusive {
+            return Err(self);
+        }
+        self.ending = Ending::Unused;
+        let (entry, connection) = (self.entry.clone(), self.connection);
+        entry.shared.enter(|core, effects| core.detach(connection, effects));
+        Ok(Detached(entry))
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.server
+    }
+
+    pub(crate) fn begun(&self) -> Moment {
+        self.begun
+    }
+
+    pub(crate) fn entry(&self) -> Arc<Entry<C>> {
+        self.entry.clone()
+    }
+
+    /// Whoever asked for it says what the use means for the server.
+    pub(crate) fn judged_elsewhere(&mut self) {
+        self.ending = Ending::Finished;
+    }
+
+    fn ended(&self) -> Ending {
+        let unanswered = self.flights.as_ref().is_some_and(|flights| flights.fetch_or(LOAN_GONE, Ordering::AcqRel) > 0);
+        let cut = self.entry.cut.load(Ordering::Acquire) && self.entry.cut.swap(false, Ordering::AcqRel);
+        // On a shared connection the transport alone knows what is still under way.
+        if unanswered || cut || std::thread::panicking() && self.entry.exclusive { Ending::CutOff } else { self.ending }
+    }
+}
+
+impl<C: Connector> Deref for Loan<C> {
+    type Target = C::Connection;
+
+    fn deref(&self) -> &C::Connection {
+        &self.entry.connection
+    }
+}
+
+impl<C: Connector> Drop for Loan<C> {
+    fn drop(&mut self) {
+        let ending = self.ended();
+        let shared = &self.entry.shared;
+        let now = shared.now();
+        let used = now.since(self.begun);
+        shared.enter(|core, effects| core.checkin(self.connection, ending, used, now, effects));
+    }
+}
+
+impl<C: Connector> fmt::Debug for Loan<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Loan({})", self.entry.server)
+    }
+}
+
+/// A request is under way on a connection. See [`Loan::in_flight`].
+pub struct InFlight<C: Connector> {
+    entry: Arc<Entry<C>>,
+    connection: Key,
+    flights: Arc<AtomicU32>,
+}
+
+impl<C: Connector> Drop for InFlight<C> {
+    fn drop(&mut self) {
+        if self.flights.fetch_sub(1, Ordering::AcqRel) == LOAN_GONE | 1 {
+            let shared = &self.entry.shared;
+            let now = shared.now();
+            shared.enter(|core, effects| core.answered_late(self.connection, now, effects));
+        }
+    }
+}
+
+/// A connection that was taken out of its pool. Closing it is its owner's.
+pub struct Detached<C: Connector>(Arc<Entry<C>>);
+
+impl<C: Connector> Deref for Detached<C> {
+    type Target = C::Connection;
+
+    fn deref(&self) -> &C::Connection {
+        &self.0.connection
+    }
+}
+
+/// Waits for a connection. Dropping it gives up the place, and nothing else is lost.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Get<'a, C: Connector> {
+    shared: &'a Arc<Shared<C>>,
+    want: Want,
+    tried: Tried,
+    /// Given by a request that has begun before this try.
+    due: Option<Moment>,
+    site: &'static Location<'static>,
+    waiter: Option<Key>,
+}
+
+impl<'a, C: Connector> Get<'a, C> {
+    pub(crate) fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Get<'a, C> {
+        Get { shared, want, tried: Tried::new(), due: None, site, waiter: None }
+    }
+
+    /// A further try of a request that began before.
+    pub(crate) fn again(mut self, tried: Tried, due: Moment) -> Get<'a, C> {
+        (self.tried, self.due) = (tried, Some(due));
+        self
+    }
+
+    fn begin(&mut self, now: Moment, cx: &Context<'_>) -> Option<Checkout<Arc<Entry<C>>>> {
+        let (want, tried, due, site) = (&self.want, &mut self.tried, self.due, self.site);
+        self.shared.enter(|core, effects| {
+            let target = match &want.on {
+                None => None,
+                Some(id) => match core.server_key(id) {
+                    None => return Checkout::Refused(Refusal::of(crate::error::Kind::UnknownServer)),
+                    known => known,
+                },
+            };
+            let near = match &want.near {
+                None => Tried::new(),
+                Some(ids) => ids.iter().filter_map(|id| core.server_key(id)).collect(),
+            };
+            let request = Request {
+                class: want.class,
+                due: due.unwrap_or_else(|| now.after(want.within.unwrap_or(core.rules().deadline))),
+                target,
+                near,
+                tried: std::mem::take(tried),
+                idempotent: want.idempotent,
+                site: Some(site),
+            };
+            core.checkout(&request, now, cx.waker(), effects)
+        })
+    }
+}
+
+impl<C: Connector> Future for Get<'_, C> {
+    type Output = Result<Loan<C>, Error<C>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let now = self.shared.now();
+        let refusal = match self.waiter {
+            None => match self.begin(now, cx) {
+                Some(Checkout::Lent(lent)) => return Poll::Ready(Ok(Loan::new(lent, now))),
+                Some(Checkout::Queued(waiter)) => {
+                    self.waiter = Some(waiter);
+                    return Poll::Pending;
+                }
+                Some(Checkout::Refused(refusal)) => refusal,
+                None => Refusal::of(crate::error::Kind::Broken),
+            },
+            Some(waiter) => {
+                let found = self.shared.enter(|core, effects| core.pick_up(waiter, now, cx.waker(), effects));
+                match found {
+                    Some(PickUp::Waiting) => return Poll::Pending,
+                    Some(PickUp::Lent(lent)) => {
+                        self.waiter = None;
+                        return Poll::Ready(Ok(Loan::new(lent, now)));
+                    }
+                    Some(PickUp::Refused(refusal)) => {
+                        self.waiter = None;
+                        refusal
+                    }
+                    None => Refusal::of(crate::error::Kind::Broken),
+                }
+            }
+        };
+        Poll::Ready(Err(refused(self.shared, refusal, self.want.idempotent)))
+    }
+}
+
+impl<C: Connector> Drop for Get<'_, C> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            let now = self.shared.now();
+            self.shared.enter(|core, effects| core.cancel(waiter, now, effects));
+        }
+    }
+}
+
+#[cold]
+fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, idempotent: bool) -> Error<C> {
+    let (state, (idle, lent, waiters)) =
+        shared.enter(|core, _| (core.state(), core.crowd())).unwrap_or((crate::core::State::Broken, (0, 0, 0)));
+    Error::new(Report {
+        kind: refusal.kind,
+        fault: Fault::Server,
+        server: None,
+        executed: Executed::No,
+        idempotent,
+        waited: refusal.waited,
+        used: Duration::ZERO,
+        tries: Vec::new(),
+        state,
+        waiters,
+        idle,
+        lent,
+        retry_after: refusal.estimate,
+        cause: None,
+    })
+}

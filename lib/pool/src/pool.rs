@@ -1,0 +1,166 @@
+//! The pool as its users see it.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    panic::Location,
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+use honeyflow_runtime::Clock;
+use tokio::{
+    sync::{broadcast, watch},
+    time::Instant,
+};
+
+use crate::{
+    clock::CounterClock,
+    connect::Connector,
+    control::Control,
+    core::{Core, Counters, Rules, State, Status},
+    error::Error,
+    gate::Gate,
+    loan::{Get, Loan},
+    server::Server,
+    settings::{Provider, SettingsError, Start},
+    shared::{Shared, Signals},
+    tasks,
+    using::{Using, once},
+    want::Want,
+};
+
+/// Access to a cluster of servers. Cheap to clone; when the last clone is dropped the pool drains and ends.
+pub struct Pool<C: Connector> {
+    handle: Arc<Handle<C>>,
+}
+
+/// What the clones of a pool share and its tasks do not: with the last of them the pool ends.
+struct Handle<C: Connector> {
+    shared: Arc<Shared<C>>,
+}
+
+/// Changes that a slow listener may lag behind by.
+const CHANGES_KEPT: usize = 256;
+
+impl<C: Connector> Pool<C> {
+    /// Starts a pool on the current runtime. It opens its connections in the background.
+    ///
+    /// # Errors
+    /// All that is wrong with the settings.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(connector: C, settings: impl Provider) -> Result<Pool<C>, SettingsError> {
+        Pool::start_with(connector, settings, CounterClock::default(), RandomState::new().hash_one(0_u8))
+    }
+
+    /// With a clock and a seed for all that is left to chance: for tests, and for the curious.
+    ///
+    /// # Errors
+    /// All that is wrong with the settings.
+    pub fn start_with(
+        connector: C,
+        provider: impl Provider,
+        clock: impl Clock + 'static,
+        seed: u64,
+    ) -> Result<Pool<C>, SettingsError> {
+        let settings = provider.settings()?;
+        settings.check()?;
+        let state = match (settings.enabled, settings.start) {
+            (false, _) => State::Disabled,
+            (true, Start::Inactive) => State::Inactive,
+            (true, Start::Active) => State::Active,
+        };
+        let core = Core::new(Rules::from(&settings), state, seed);
+        let shared = Arc::new(Shared {
+            connector,
+            gate: Gate::new(core),
+            clock: Box::new(clock),
+            settings: ArcSwap::from_pointee(settings),
+            settings_error: ArcSwap::from_pointee(None),
+            discovery_error: ArcSwap::from_pointee(None),
+            runtime: tokio::runtime::Handle::current(),
+            signals: Signals::default(),
+            changes: broadcast::channel(CHANGES_KEPT).0,
+            ended: watch::channel(false).0,
+        });
+        tasks::start(&shared, Arc::new(provider), seed);
+        Ok(Pool { handle: Arc::new(Handle { shared }) })
+    }
+
+    /// A connection on loan. It never tries again: whoever holds the loan decides what an error means.
+    #[track_caller]
+    pub fn get(&self, want: Want) -> Get<'_, C> {
+        Get::new(&self.handle.shared, want, Location::caller())
+    }
+
+    /// Runs `f` on a connection, within one deadline. It may run again elsewhere if an error says that nothing was
+    /// executed or the request is idempotent; an idempotent one may run twice at once, if the settings say so.
+    ///
+    /// # Errors
+    /// What became of the last try, with the earlier ones in it.
+    #[track_caller]
+    pub fn with<'a, T, F, Fut>(
+        &'a self,
+        want: Want,
+        f: F,
+    ) -> impl Future<Output = Result<T, Error<C>>> + Send + use<'a, T, F, Fut, C>
+    where
+        T: Send + 'a,
+        F: Fn(Loan<C>) -> Fut + Send + Sync + 'a,
+        Fut: Future<Output = Result<T, C::Error>> + Send + 'a,
+    {
+        let site = Location::caller();
+        async move { Using::new(&self.handle.shared, want, site).run(f).await }
+    }
+
+    /// Runs `f` on a connection of its own to any server, outside of pool and queue, closed afterwards.
+    ///
+    /// # Errors
+    /// A typed one, also if connecting failed.
+    pub async fn once<T>(
+        &self,
+        on: &Server,
+        by: Instant,
+        f: impl AsyncFnOnce(&C::Connection) -> Result<T, C::Error>,
+    ) -> Result<T, Error<C>> {
+        once(&self.handle.shared, on, by, f).await
+    }
+
+    /// The pool as those see it who operate it.
+    pub fn control(&self) -> Arc<dyn Control> {
+        Arc::new(self.handle.shared.clone())
+    }
+
+    pub fn status(&self) -> Status {
+        self.handle.shared.status()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.handle.shared.counters()
+    }
+
+    pub fn connector(&self) -> &C {
+        &self.handle.shared.connector
+    }
+}
+
+impl<C: Connector> Clone for Pool<C> {
+    fn clone(&self) -> Pool<C> {
+        Pool { handle: self.handle.clone() }
+    }
+}
+
+impl<C: Connector> fmt::Debug for Pool<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status().fmt(f)
+    }
+}
+
+impl<C: Connector> Drop for Handle<C> {
+    fn drop(&mut self) {
+        tasks::end(&self.shared);
+    }
+}

@@ -1,0 +1,232 @@
+//! Who is there: asks any server for the others, over a connection of its own, and listens to what it says meanwhile.
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use crate::{
+    connect::{Connection, Connector, Notice},
+    core::RingChange,
+    server::Server,
+    shared::Shared,
+};
+
+const NEXT_AFTER: Duration = Duration::from_secs(2);
+const DEBOUNCE: Duration = Duration::from_secs(1);
+const NOTICES_MAX: usize = 20;
+/// How long an answer may take.
+const ROUND_WITHIN: Duration = Duration::from_secs(5);
+
+pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
+    let mut turn = seed as usize;
+    loop {
+        super::fail_point("pool-discovery-panics");
+        if !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+            shared.signals.discovery.notified().await;
+            continue;
+        }
+        let whole = !shared.settings.load().discovery;
+        let seeds = resolve(&shared).await;
+        let now = shared.now();
+        shared.enter(|core, effects| core.seeds(&seeds, whole, now, effects));
+        if whole {
+            let every = shared.settings.load().discover_every.min(Duration::from_secs(10));
+            tokio::select! {
+                () = tokio::time::sleep(every) => {}
+                () = shared.signals.refresh.notified() => {}
+                () = shared.signals.discovery.notified() => {}
+            }
+            continue;
+        }
+        turn = turn.wrapping_add(1);
+        let mut ask = shared.enter(|core, _| core.askable(turn)).unwrap_or_default();
+        // When none of those it knew answers, the beginning is tried again.
+        ask.extend(
+            seeds
+                .into_iter()
+                .filter(|seed| !ask.iter().any(|server| server.address == seed.address))
+                .collect::<Vec<_>>(),
+        );
+        let mut heard = false;
+        for server in ask {
+            match listen(&shared, &server).await {
+                Ended::NotHeard(error) => {
+                    shared.enter(|core, _| core.counters_mut().rounds_failed += 1);
+                    shared.discovery_error.store(Arc::new(Some(error.into())));
+                }
+                Ended::Lost => {
+                    heard = true;
+                    break;
+                }
+                Ended::Obsolete => {
+                    heard = true;
+                    break;
+                }
+            }
+        }
+        if !heard {
+            tokio::select! {
+                () = tokio::time::sleep(NEXT_AFTER) => {}
+                () = shared.signals.refresh.notified() => {}
+                () = shared.signals.discovery.notified() => {}
+            }
+        }
+    }
+}
+
+enum Ended {
+    /// No round on this server.
+    NotHeard(String),
+    /// The connection went after at least one good round.
+    Lost,
+    /// Another server is to be asked, or the pool looks no more.
+    Obsolete,
+}
+
+async fn resolve<C: Connector>(shared: &Arc<Shared<C>>) -> Vec<Server> {
+    let settings = shared.settings.load_full();
+    let mut found = BTreeSet::new();
+    for seed in settings.seeds() {
+        let addresses = match seed.parse::<SocketAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => match timeout(ROUND_WITHIN, tokio::net::lookup_host(&seed)).await {
+                Ok(Ok(addresses)) => addresses.collect(),
+                Ok(Err(error)) => {
+                    tracing::warn!(pool = settings.name, seed, %error, "a configured server has no address");
+                    Vec::new()
+                }
+                Err(_) => Vec::new(),
+            },
+        };
+        found.extend(addresses.into_iter().map(|address| settings.translate.apply(address)));
+    }
+    found.into_iter().map(Server::at).collect()
+}
+
+/// Rounds over one connection, for as long as it lasts.
+async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended {
+    let limits = shared.limits();
+    let connecting = timeout(limits.tcp + limits.ready, shared.connector.connect(server, limits));
+    let connection = tokio::select! {
+        connected = connecting => match connected {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Ended::NotHeard(super::open::chain(&error)),
+            Err(_) => return Ended::NotHeard(format!("{server} was not ready in time")),
+        },
+        () = shared.signals.refresh.notified() => return Ended::NotHeard(format!("{server} hung in a round")),
+    };
+    let ended = rounds(shared, server, &connection).await;
+    let by = Instant::now() + Duration::from_millis(500);
+    let _ = tokio::time::timeout_at(by, connection.close(by)).await;
+    ended
+}
+
+async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connection: &C::Connection) -> Ended {
+    let mut notices = match timeout(ROUND_WITHIN, shared.connector.watch(connection)).await {
+        Ok(Ok(notices)) => notices,
+        Ok(Err(error)) => return Ended::NotHeard(super::open::chain(&error)),
+        Err(_) => return Ended::NotHeard(format!("{server} did not register for notices in time")),
+    };
+    let mut heard = false;
+    loop {
+        let change = match round(shared, server, connection).await {
+            Ok(change) => change,
+            Err(_) if heard => return Ended::Lost,
+            Err(error) => return Ended::NotHeard(error),
+        };
+        heard = true;
+        let again = if change.absent.is_empty() { poll_after(shared) } else { NEXT_AFTER };
+        tokio::select! {
+            () = tokio::time::sleep(again) => {
+                // The second opinion comes from another, if there is one.
+                if !change.absent.is_empty() {
+                    return Ended::Obsolete;
+                }
+            }
+            () = connection.closed() => return Ended::Lost,
+            () = shared.signals.refresh.notified() => {}
+            () = shared.signals.discovery.notified() => {
+                let settings = shared.settings.load();
+                if !settings.discovery || !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+                    return Ended::Obsolete;
+                }
+            }
+            told = hear(shared, &mut notices) => {
+                if !told {
+                    return Ended::Lost;
+                }
+            }
+        }
+    }
+}
+
+/// The settings' time, a tenth more or less.
+fn poll_after<C: Connector>(shared: &Arc<Shared<C>>) -> Duration {
+    let every = shared.settings.load().discover_every;
+    let spread = shared.now().0 % 2000;
+    every.mul_f64(0.9 + spread as f64 / 10_000.0)
+}
+
+async fn round<C: Connector>(
+    shared: &Arc<Shared<C>>,
+    server: &Server,
+    connection: &C::Connection,
+) -> Result<RingChange, String> {
+    let answer = tokio::select! {
+        answer = timeout(ROUND_WITHIN, shared.connector.discover(connection)) => answer,
+        () = shared.signals.refresh.notified() => return Err(format!("{server} hung in a round")),
+    };
+    let found = match answer {
+        Ok(Ok(found)) if !found.is_empty() => found,
+        Ok(Ok(_)) => return Err(format!("{server} named no servers, not even itself")),
+        Ok(Err(error)) => return Err(super::open::chain(&error)),
+        Err(_) => return Err(format!("{server} did not say in time who is there")),
+    };
+    let settings = shared.settings.load_full();
+    let found: Vec<Server> = found
+        .into_iter()
+        .filter(|found| settings.filter.lets_pass(found))
+        .map(|found| Server { address: settings.translate.apply(found.address), ..found })
+        .collect();
+    let now = shared.now();
+    let change = shared.enter(|core, effects| {
+        core.counters_mut().rounds_ok += 1;
+        core.discovered(&found, now, effects)
+    });
+    shared.discovery_error.store(Arc::new(None));
+    Ok(change.unwrap_or_default())
+}
+
+/// Gathers notices for a moment. True if a round is due, false if nothing more will come.
+async fn hear<C: Connector>(shared: &Arc<Shared<C>>, notices: &mut mpsc::Receiver<Notice>) -> bool {
+    let Some(first) = notices.recv().await else { return false };
+    let until = Instant::now() + DEBOUNCE;
+    let mut next = Some(first);
+    let mut gathered = 0;
+    while let Some(notice) = next {
+        take_note(shared, &notice);
+        gathered += 1;
+        if gathered >= NOTICES_MAX {
+            break;
+        }
+        next = tokio::time::timeout_at(until, notices.recv()).await.unwrap_or(None);
+    }
+    true
+}
+
+fn take_note<C: Connector>(shared: &Arc<Shared<C>>, notice: &Notice) {
+    let now = shared.now();
+    let translated = |address: &SocketAddr| shared.settings.load().translate.apply(*address);
+    shared.enter(|core, effects| {
+        core.counters_mut().notices += 1;
+        match notice {
+            Notice::Up(address) | Notice::Added(address) => core.hurry(translated(address), now, effects),
+            Notice::Down(address) => core.doubt(translated(address), now, effects),
+            Notice::Removed(address) => core.removed_said(translated(address)),
+            Notice::Moved(_) | Notice::Schema => {}
+        }
+    });
+}

@@ -1,0 +1,319 @@
+//! A request through the pool: checkout, use, and, where that is safe, another try elsewhere or a second one beside it.
+
+use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
+
+use honeyflow_runtime::Moment;
+use tokio::time::{Instant, timeout_at};
+
+use crate::{
+    connect::{Again, Connection, Connector, Fault, Verdict},
+    core::{Judgement, Tried},
+    error::{Error, Executed, Kind, Report},
+    loan::{Get, Loan},
+    server::Server,
+    settings::SpeculateAfter,
+    shared::{Entry, Shared},
+    want::Want,
+};
+
+/// One request from its first try to its last.
+pub struct Using<'a, C: Connector> {
+    shared: &'a Arc<Shared<C>>,
+    want: Want,
+    site: &'static Location<'static>,
+    due: Moment,
+    by: Instant,
+    tried: Tried,
+    tries: Vec<(Server, C::Error)>,
+    tries_max: u32,
+    once_more: bool,
+}
+
+/// One try that came to an end.
+enum Ended<T, E> {
+    Good(T),
+    Failed { server: Server, error: E, verdict: Verdict, waited: Duration, used: Duration },
+    TimedOut { server: Server, waited: Duration, used: Duration },
+}
+
+impl<'a, C: Connector> Using<'a, C> {
+    pub fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Using<'a, C> {
+        let (within, tries_max) = {
+            let settings = shared.settings.load();
+            (want.within.unwrap_or(settings.deadline), settings.tries)
+        };
+        let due = shared.now().after(within);
+        let by = Instant::now() + within;
+        Using { shared, want, site, due, by, tried: Tried::new(), tries: Vec::new(), tries_max, once_more: false }
+    }
+
+    pub async fn run<T, F, Fut>(mut self, f: F) -> Result<T, Error<C>>
+    where
+        F: Fn(Loan<C>) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<T, C::Error>> + Send,
+    {
+        loop {
+            let loan = match self.get().await {
+                Ok(loan) => loan,
+                Err(error) => return Err(self.out_of_servers(error)),
+            };
+            self.tried.push(loan.key());
+            match self.one_try(loan, &f).await {
+                Ended::Good(value) => return Ok(value),
+                Ended::TimedOut { server, waited, used } => return Err(self.timed_out(server, waited, used)),
+                Ended::Failed { server, error, verdict, waited, used } => {
+                    if !self.goes_on(verdict) {
+                        return Err(self.failed(server, error, verdict, waited, used));
+                    }
+                    self.tries.push((server, error));
+                }
+            }
+        }
+    }
+
+    fn get(&self) -> Get<'a, C> {
+        Get::new(self.shared, self.want.clone(), self.site).again(self.tried.clone(), self.due)
+    }
+
+    /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts.
+    async fn one_try<T, F, Fut>(&mut self, loan: Loan<C>, f: &F) -> Ended<T, C::Error>
+    where
+        F: Fn(Loan<C>) -> Fut,
+        Fut: Future<Output = Result<T, C::Error>>,
+    {
+        let second_after = self.second_after(&loan);
+        let mut first = pin!(use_loan(self.shared, loan, self.by, f));
+        let Some(after) = second_after else { return first.await };
+        if let Ok(ended) = timeout_at(self.by.min(Instant::now() + after), &mut first).await {
+            return ended;
+        }
+        let tried = self.tried.clone();
+        if !self.shared.enter(|core, _| core.may_speculate(&tried)).unwrap_or(false) {
+            return first.await;
+        }
+        let mut get = pin!(self.get());
+        let beside = tokio::select! {
+            biased;
+            ended = &mut first => return ended,
+            beside = &mut get => beside,
+        };
+        let Ok(beside) = beside else { return first.await };
+        self.tried.push(beside.key());
+        let mut second = pin!(use_loan(self.shared, beside, self.by, f));
+        let (ended, second_won) = tokio::select! {
+            ended = &mut first => (ended, false),
+            ended = &mut second => (ended, true),
+        };
+        match (ended, second_won) {
+            (Ended::Good(value), won) => {
+                if won {
+                    self.shared.enter(|core, _| core.counters_mut().speculations_won += 1);
+                }
+                Ended::Good(value)
+            }
+            // One has failed: the other may still do better.
+            (_, false) => second.await,
+            (_, true) => first.await,
+        }
+    }
+
+    fn second_after(&self, loan: &Loan<C>) -> Option<Duration> {
+        if !self.want.idempotent || self.want.on.is_some() {
+            return None;
+        }
+        match self.shared.settings.load().speculate_after {
+            SpeculateAfter::Off => None,
+            SpeculateAfter::Time(after) => Some(after),
+            SpeculateAfter::P99 => self.shared.enter(|core, _| core.p99(loan.key())).flatten(),
+        }
+    }
+
+    /// Whether the same is tried elsewhere.
+    fn goes_on(&mut self, verdict: Verdict) -> bool {
+        let harmless = verdict.executed == Executed::No || self.want.idempotent;
+        let allowed = match verdict.again {
+            Again::Never => false,
+            Again::Elsewhere => true,
+            Again::ElsewhereOnce => !std::mem::replace(&mut self.once_more, true),
+        };
+        let tries_left = (self.tried.len() as u32) < self.tries_max;
+        if !harmless || !allowed || !tries_left || self.want.on.is_some() || self.shared.now() >= self.due {
+            return false;
+        }
+        let tried = self.tried.clone();
+        self.shared.enter(|core, _| core.may_retry(&tried)).unwrap_or(false)
+    }
+
+    /// No connection for a further try: the earlier error says more, if there is one.
+    fn out_of_servers(self, error: Error<C>) -> Error<C> {
+        let mut error = error;
+        error.report_mut().tries = self.tries;
+        error
+    }
+
+    fn report(&mut self, kind: Kind, server: Server, waited: Duration, used: Duration) -> Report<C::Error> {
+        let (state, (idle, lent, waiters)) = self
+            .shared
+            .enter(|core, _| (core.state(), core.crowd()))
+            .unwrap_or((crate::core::State::Broken, (0, 0, 0)));
+        Report {
+            kind,
+            fault: Fault::Server,
+            server: Some(server),
+            executed: Executed::Unknown,
+            idempotent: self.want.idempotent,
+            waited,
+            used,
+            tries: std::mem::take(&mut self.tries),
+            state,
+            waiters,
+            idle,
+            lent,
+            retry_after: None,
+            cause: None,
+        }
+    }
+
+    fn timed_out(mut self, server: Server, waited: Duration, used: Duration) -> Error<C> {
+        Error::new(self.report(Kind::UseTimeout, server, waited, used))
+    }
+
+    fn failed(
+        mut self,
+        server: Server,
+        error: C::Error,
+        verdict: Verdict,
+        waited: Duration,
+        used: Duration,
+    ) -> Error<C> {
+        let report = self.report(verdict.kind, server, waited, used);
+        Error::new(Report {
+            fault: verdict.fault,
+            executed: verdict.executed,
+            retry_after: verdict.retry_after,
+            cause: Some(error),
+            ..report
+        })
+    }
+}
+
+/// Runs the closure until it ends or the deadline has come, and tells the pool what that says about the server.
+async fn use_loan<C, T, F, Fut>(shared: &Arc<Shared<C>>, mut loan: Loan<C>, by: Instant, f: &F) -> Ended<T, C::Error>
+where
+    C: Connector,
+    F: Fn(Loan<C>) -> Fut,
+    Fut: Future<Output = Result<T, C::Error>>,
+{
+    loan.judged_elsewhere();
+    let (server, key, begun, waited) = (loan.server().clone(), loan.key(), loan.begun(), loan.waited());
+    let entry = loan.entry();
+    let result = {
+        let mut using = pin!(f(loan));
+        // Declared last, so it speaks before the future, with the loan in it, is dropped.
+        let mut guard = CutUnlessDone { entry: &entry, done: false };
+        let result = timeout_at(by, &mut using).await;
+        guard.done = result.is_ok();
+        result
+    };
+    let now = shared.now();
+    let used = now.since(begun);
+    let verdict = match &result {
+        Ok(Err(error)) => Some(shared.connector.verdict(error)),
+        _ => None,
+    };
+    let judgement = match (&result, verdict) {
+        (Err(_), _) => Judgement::Silent,
+        (Ok(_), None) => Judgement::Answered(used),
+        (Ok(_), Some(verdict)) if verdict.health => Judgement::Fault,
+        (Ok(_), Some(_)) => Judgement::Neutral,
+    };
+    shared.enter(|core, effects| {
+        match judgement {
+            Judgement::Silent => core.counters_mut().use_timeouts += u64::from(!entry.exclusive),
+            Judgement::Fault | Judgement::Neutral => core.counters_mut().use_errors += 1,
+            Judgement::Answered(_) => {}
+        }
+        core.judge(key, judgement, now, effects);
+    });
+    match (result, verdict) {
+        (Ok(Ok(value)), _) => Ended::Good(value),
+        (Ok(Err(error)), Some(verdict)) => Ended::Failed { server, error, verdict, waited, used },
+        _ => Ended::TimedOut { server, waited, used },
+    }
+}
+
+/// An exclusive connection whose use did not come to its end is in nobody knows what state.
+struct CutUnlessDone<'a, C: Connector> {
+    entry: &'a Arc<Entry<C>>,
+    done: bool,
+}
+
+impl<C: Connector> Drop for CutUnlessDone<'_, C> {
+    fn drop(&mut self) {
+        if !self.done && self.entry.exclusive {
+            self.entry.cut();
+        }
+    }
+}
+
+/// A connection of its own, one deadline for connecting and use, closed in any case.
+pub async fn once<C, T>(
+    shared: &Arc<Shared<C>>,
+    on: &Server,
+    by: Instant,
+    f: impl AsyncFnOnce(&C::Connection) -> Result<T, C::Error>,
+) -> Result<T, Error<C>>
+where
+    C: Connector,
+{
+    let begun = shared.now();
+    let state = shared.enter(|core, _| {
+        core.counters_mut().one_offs += 1;
+        core.state()
+    });
+    let state = state.unwrap_or(crate::core::State::Broken);
+    let error = |kind, executed, verdict: Option<Verdict>, cause| {
+        Error::new(Report {
+            kind,
+            fault: verdict.map_or(Fault::Server, |verdict| verdict.fault),
+            server: Some(on.clone()),
+            executed,
+            idempotent: false,
+            waited: Duration::ZERO,
+            used: shared.now().since(begun),
+            tries: Vec::new(),
+            state,
+            waiters: 0,
+            idle: 0,
+            lent: 0,
+            retry_after: verdict.and_then(|verdict| verdict.retry_after),
+            cause,
+        })
+    };
+    if let Some(kind) = state.refuses().filter(|kind| *kind != Kind::Inactive) {
+        return Err(error(kind, Executed::No, None, None));
+    }
+    let limits = shared.limits();
+    let connect_by = by.min(Instant::now() + limits.tcp + limits.ready);
+    let connection = match timeout_at(connect_by, shared.connector.connect(on, limits)).await {
+        Err(_) => return Err(error(Kind::Connect, Executed::No, None, None)),
+        Ok(Err(cause)) => {
+            let verdict = shared.connector.verdict(&cause);
+            let kind = if verdict.kind == Kind::Login { Kind::Login } else { Kind::Connect };
+            return Err(error(kind, Executed::No, Some(verdict), Some(cause)));
+        }
+        Ok(Ok(connection)) => connection,
+    };
+    let result = timeout_at(by, f(&connection)).await;
+    let close_by = Instant::now() + Duration::from_secs(1);
+    let _ = timeout_at(close_by, connection.close(close_by)).await;
+    drop(connection);
+    match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(cause)) => {
+            let verdict = shared.connector.verdict(&cause);
+            Err(error(verdict.kind, verdict.executed, Some(verdict), Some(cause)))
+        }
+        Err(_) => Err(error(Kind::UseTimeout, Executed::Unknown, None, None)),
+    }
+}
