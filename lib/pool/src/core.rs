@@ -20,6 +20,8 @@ mod ring;
 mod rules;
 mod slots;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, panic::Location, sync::Arc, task::Waker, time::Duration};
 

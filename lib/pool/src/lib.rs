@@ -3,6 +3,91 @@
 //! A protocol implements [`Connector`] and [`Connection`]; everything else is the pool's: it finds the servers, keeps
 //! connections to each, replaces what dies, hands them out fairly and within deadlines, keeps away from servers that are
 //! slow or silent, and can be watched, changed and emptied while it runs.
+//!
+//! ```
+//! use std::{io, sync::atomic::{AtomicBool, Ordering}, time::Duration};
+//! use honeyflow_pool::{Connection, Connector, Dial, Drain, Limits, Pool, Server, Settings, Tcp, Verdict, Want};
+//! use tokio::{io::{AsyncReadExt, AsyncWriteExt}, net::{TcpListener, TcpStream}, sync::Mutex, time::Instant};
+//!
+//! /// One byte there, one byte back.
+//! struct Echo;
+//!
+//! struct Wire {
+//!     stream: Mutex<TcpStream>,
+//!     broken: AtomicBool,
+//! }
+//!
+//! impl Wire {
+//!     async fn echo(&self, byte: u8) -> io::Result<u8> {
+//!         let mut stream = self.stream.lock().await;
+//!         let answer = async {
+//!             stream.write_u8(byte).await?;
+//!             stream.read_u8().await
+//!         };
+//!         answer.await.inspect_err(|_| self.broken.store(true, Ordering::Relaxed))
+//!     }
+//! }
+//!
+//! impl Connection for Wire {
+//!     fn broken(&self) -> bool {
+//!         self.broken.load(Ordering::Relaxed)
+//!     }
+//!     async fn closed(&self) {
+//!         std::future::pending().await // this protocol notices at the next use or heartbeat
+//!     }
+//!     async fn probe(&self, by: Instant) -> bool {
+//!         tokio::time::timeout_at(by, self.echo(0)).await.is_ok_and(|answer| answer.is_ok())
+//!     }
+//!     async fn close(&self, _by: Instant) {
+//!         let _ = self.stream.lock().await.shutdown().await;
+//!     }
+//! }
+//!
+//! impl Connector for Echo {
+//!     type Connection = Wire;
+//!     type Error = io::Error;
+//!
+//!     async fn connect(&self, to: &Server, limits: Limits) -> io::Result<Wire> {
+//!         let stream = Tcp.dial(to.address, limits.tcp).await?;
+//!         Ok(Wire { stream: Mutex::new(stream), broken: AtomicBool::new(false) })
+//!     }
+//!     async fn discover(&self, _on: &Wire) -> io::Result<Vec<Server>> {
+//!         Ok(Vec::new()) // never asked: discovery is off
+//!     }
+//!     fn verdict(&self, _error: &io::Error) -> Verdict {
+//!         Verdict::lost()
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! # let address = listener.local_addr()?;
+//! # tokio::spawn(async move {
+//! #     while let Ok((mut stream, _)) = listener.accept().await {
+//! #         tokio::spawn(async move {
+//! #             let (mut from, mut to) = stream.split();
+//! #             tokio::io::copy(&mut from, &mut to).await
+//! #         });
+//! #     }
+//! # });
+//! let settings = Settings { servers: vec![address.to_string()], discovery: false, ..Settings::default() };
+//! let pool = Pool::start(Echo, settings)?;
+//!
+//! // A closure: the loan comes back on every way out, and a failed try may go elsewhere.
+//! let answer = pool.with(Want::within(Duration::from_secs(2)), |wire| async move { wire.echo(7).await }).await?;
+//! assert_eq!(answer, 7);
+//!
+//! // A guard: for more than one exchange on the same connection.
+//! let wire = pool.get(Want::default()).await?;
+//! assert_eq!((wire.echo(1).await?, wire.echo(2).await?), (1, 2));
+//! drop(wire);
+//!
+//! println!("{} connections, {} checkouts", pool.status().open, pool.counters().checkouts);
+//! pool.control().close(Drain::within(Duration::from_secs(5))).await;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod clock;
 pub mod connect;
@@ -10,6 +95,8 @@ pub mod control;
 pub mod core;
 pub mod error;
 mod gate;
+#[cfg(test)]
+mod interleaving;
 mod loan;
 mod pool;
 pub mod server;

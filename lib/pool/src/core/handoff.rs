@@ -4,6 +4,7 @@
 use std::{panic::Location, task::Waker, time::Duration};
 
 use honeyflow_runtime::Moment;
+use smallvec::SmallVec;
 
 use super::{Carried, Class, Core, Effects, Key, TICK, Tried, open::Worn, queue::Place, ring::ServerState};
 use crate::error::Kind;
@@ -375,7 +376,7 @@ impl<K: Carried> Core<K> {
         self.put_in_queue(waiter);
         match target {
             Some(server) => self.offer_idle(server, now, effects),
-            None => (0..self.eligible.len()).for_each(|at| self.offer_idle(self.eligible[at], now, effects)),
+            None => self.offer_all(now, effects),
         }
         // If there was another one idle it has been given already, and the wake-up is on its way.
         PickUp::Waiting
@@ -537,6 +538,14 @@ impl<K: Carried> Core<K> {
             let Some(waiter) = self.next_waiter(server) else { return };
             let Some(connection) = self.take_ready(server, effects) else { return };
             self.grant(connection, waiter, now, effects);
+        }
+    }
+
+    /// The same of all eligible servers. Broken ones found on the way may change who is.
+    pub(super) fn offer_all(&mut self, now: Moment, effects: &mut Effects<K>) {
+        let eligible: SmallVec<[Key; 8]> = self.eligible.iter().copied().collect();
+        for server in eligible {
+            self.offer_idle(server, now, effects);
         }
     }
 

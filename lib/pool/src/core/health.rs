@@ -15,6 +15,8 @@ const RELAPSE: Duration = Duration::from_secs(60);
 const FAULTS_IN_ROW: u32 = 5;
 const ANSWERS_ENOUGH: u32 = 10;
 const PROOFS: u32 = 3;
+/// When all become slow at once, one of them shows it first: only what lasts is believed.
+const ACCUSATIONS: u32 = 3;
 const SLACK: Duration = Duration::from_millis(5);
 const WINDOW_MIN: Duration = Duration::from_millis(200);
 const SAMPLES: usize = 256;
@@ -33,6 +35,8 @@ pub struct Health {
     started: u64,
     ended: u64,
     faults_in_row: u32,
+    /// Ticks in a row that found it slow or stuck.
+    accused: u32,
     samples: VecDeque<Sample>,
     suspect: Option<Suspect>,
     stay: Duration,
@@ -62,6 +66,7 @@ impl Health {
             started: 0,
             ended: 0,
             faults_in_row: 0,
+            accused: 0,
             samples: VecDeque::new(),
             suspect: None,
             stay,
@@ -199,7 +204,7 @@ impl<K: Carried> Core<K> {
     }
 
     /// Fewer in flight, then quicker, then whose turn is longest ago.
-    fn best_of(&self, servers: &[Key], tried: &Tried) -> Option<Key> {
+    pub(super) fn best_of(&self, servers: &[Key], tried: &Tried) -> Option<Key> {
         let free = servers.iter().filter(|key| self.free(**key, tried));
         free.filter_map(|key| Some((*key, self.servers.get(*key)?)))
             .min_by(|(_, one), (_, other)| {
@@ -359,7 +364,10 @@ impl<K: Carried> Core<K> {
             ended < 2 && old > 0 && many && others_ended >= 2
         });
         let failing = row.health.faults_in_row >= FAULTS_IN_ROW;
-        if slow || stuck || failing {
+        let row = self.servers.get_mut(key).expect("looked at just now");
+        row.health.accused = if slow || stuck { row.health.accused + 1 } else { 0 };
+        if failing || row.health.accused >= ACCUSATIONS {
+            row.health.accused = 0;
             self.suspect(key, self.rules.suspect_stay, now, effects);
         }
     }

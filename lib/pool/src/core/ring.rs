@@ -272,9 +272,7 @@ impl<K: Carried> Core<K> {
             row.eligible = eligible.contains(&key);
         }
         self.eligible = eligible;
-        for at in 0..self.eligible.len() {
-            self.offer_idle(self.eligible[at], now, effects);
-        }
+        self.offer_all(now, effects);
     }
 
     fn refresh_state(&mut self, key: Key, now: Moment, effects: &mut Effects<K>) {

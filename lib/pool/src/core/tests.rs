@@ -1,0 +1,249 @@
+//! The core alone, on a clock that is a number. `World` plays the shell: it remembers what the core asked for, and reports.
+
+mod handoff;
+mod health;
+mod open;
+mod random;
+mod ring;
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    task::{Wake, Waker},
+};
+
+use super::*;
+use crate::{server::Server, settings::Settings};
+
+/// A connection that is nothing but a number and whether it lives.
+#[derive(Clone, Debug)]
+struct Wire {
+    number: u32,
+    broken: Rc<Cell<bool>>,
+}
+
+impl Carried for Wire {
+    fn broken(&self) -> bool {
+        self.broken.get()
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct World {
+    core: Core<Wire>,
+    now: Moment,
+    effects: Effects<Wire>,
+    opens: Vec<Open>,
+    wires: u32,
+    streams: u32,
+    woken: Arc<Woken>,
+    wakers: HashMap<Key, Arc<Woken>>,
+}
+
+fn server(number: u8) -> Server {
+    Server::at(([10, 0, 0, number], 9042).into()).named(format!("s{number}"))
+}
+
+fn quiet() -> Settings {
+    Settings {
+        start_jitter: Duration::ZERO,
+        slow_start: Duration::ZERO,
+        connections_per_server: Some(2),
+        decay_per_billion: Some(0),
+        ..Settings::default()
+    }
+}
+
+impl World {
+    fn new(settings: &Settings, servers: u8) -> World {
+        let mut world = World {
+            core: Core::new(Rules::from(settings), State::Active, 7),
+            now: Moment::from_millis(1_000_000),
+            effects: Effects::default(),
+            opens: Vec::new(),
+            wires: 0,
+            streams: 1,
+            woken: Arc::default(),
+            wakers: HashMap::new(),
+        };
+        let all: Vec<Server> = (1..=servers).map(server).collect();
+        world.discover(&all);
+        world
+    }
+
+    /// With every connection open.
+    fn full(settings: &Settings, servers: u8) -> World {
+        let mut world = World::new(settings, servers);
+        world.fill();
+        world
+    }
+
+    fn shared(settings: &Settings, servers: u8, streams: u32) -> World {
+        let mut world = World::new(settings, servers);
+        world.streams = streams;
+        world.fill();
+        world
+    }
+
+    fn fill(&mut self) {
+        loop {
+            self.reconcile();
+            if self.opens.is_empty() {
+                break;
+            }
+            for open in std::mem::take(&mut self.opens) {
+                self.open(&open);
+            }
+        }
+    }
+
+    fn discover(&mut self, servers: &[Server]) -> RingChange {
+        let change = self.core.discovered(servers, self.now, &mut self.effects);
+        self.after();
+        change
+    }
+
+    fn reconcile(&mut self) -> Moment {
+        let next = self.core.reconcile(self.now, &mut self.opens, &mut self.effects);
+        self.after();
+        next
+    }
+
+    fn open(&mut self, open: &Open) -> Option<Key> {
+        self.wires += 1;
+        let wire = Wire { number: self.wires, broken: Rc::default() };
+        let key = self.core.opened(open, wire, self.streams, Duration::from_millis(3), self.now, &mut self.effects);
+        self.after();
+        key
+    }
+
+    fn fail(&mut self, open: &Open, refused: bool) {
+        let failed = Failed { message: "no".into(), timed_out: false, refused, login: false };
+        self.core.failed(open, &failed, self.now, &mut self.effects);
+        self.after();
+    }
+
+    fn request(&self) -> Request {
+        Request { due: self.now.after(Duration::from_secs(5)), ..Request::default() }
+    }
+
+    fn ask(&mut self, request: &Request) -> Checkout<Wire> {
+        let woken: Arc<Woken> = Arc::default();
+        let waker = Waker::from(woken.clone());
+        let checkout = self.core.checkout(request, self.now, &waker, &mut self.effects);
+        if let Checkout::Queued(waiter) = checkout {
+            self.wakers.insert(waiter, woken);
+        }
+        self.after();
+        checkout
+    }
+
+    fn lent(&mut self) -> Lent<Wire> {
+        let request = self.request();
+        self.lent_for(&request)
+    }
+
+    fn lent_for(&mut self, request: &Request) -> Lent<Wire> {
+        match self.ask(request) {
+            Checkout::Lent(lent) => lent,
+            other => panic!("no connection: {other:?}"),
+        }
+    }
+
+    fn queued(&mut self) -> Key {
+        let request = self.request();
+        self.queued_for(&request)
+    }
+
+    fn queued_for(&mut self, request: &Request) -> Key {
+        match self.ask(request) {
+            Checkout::Queued(waiter) => waiter,
+            other => panic!("not queued: {other:?}"),
+        }
+    }
+
+    fn refused(&mut self, request: &Request) -> Refusal {
+        match self.ask(request) {
+            Checkout::Refused(refusal) => refusal,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    fn pick_up(&mut self, waiter: Key) -> PickUp<Wire> {
+        let waker = Waker::from(self.woken.clone());
+        let found = self.core.pick_up(waiter, self.now, &waker, &mut self.effects);
+        self.after();
+        found
+    }
+
+    fn picked(&mut self, waiter: Key) -> Lent<Wire> {
+        match self.pick_up(waiter) {
+            PickUp::Lent(lent) => lent,
+            other => panic!("nothing to pick up: {other:?}"),
+        }
+    }
+
+    fn back(&mut self, lent: &Lent<Wire>) {
+        self.end(lent, Ending::Answered);
+    }
+
+    fn end(&mut self, lent: &Lent<Wire>, ending: Ending) {
+        let used = Duration::from_millis(1);
+        self.core.checkin(lent.connection, ending, used, self.now, &mut self.effects);
+        self.after();
+    }
+
+    fn cancel(&mut self, waiter: Key) {
+        self.core.cancel(waiter, self.now, &mut self.effects);
+        self.after();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.core.expire(self.now, &mut self.effects);
+        self.after();
+    }
+
+    /// Wakes and closes at once, as the shell does soon after, and looks whether all is as it must be.
+    fn after(&mut self) {
+        self.effects.wake.drain(..).for_each(Waker::wake);
+        self.core.audit();
+        for (server, _) in std::mem::take(&mut self.effects.close) {
+            self.core.closed(server, &mut self.effects);
+        }
+        for probe in std::mem::take(&mut self.effects.probe) {
+            self.core.checkin(probe.connection, Ending::Unused, Duration::ZERO, self.now, &mut self.effects);
+        }
+        self.effects.wake.drain(..).for_each(Waker::wake);
+        self.core.audit();
+    }
+
+    fn key(&self, number: u8) -> Key {
+        self.core.server_key(&server(number).id).expect("a server of the ring")
+    }
+
+    fn state(&self, number: u8) -> ServerState {
+        self.core.servers.get(self.key(number)).expect("a server of the ring").state
+    }
+
+    fn was_woken(&self, waiter: Key) -> bool {
+        self.wakers.get(&waiter).is_some_and(|woken| woken.0.load(Ordering::Relaxed) > 0)
+    }
+}
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

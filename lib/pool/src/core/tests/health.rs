@@ -1,0 +1,274 @@
+use super::*;
+
+/// One request on whichever server is chosen; `cost` says how long each takes.
+fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> HashMap<u8, usize> {
+    let mut shares = HashMap::new();
+    let mut under_way: Vec<(Moment, Lent<Wire>, Moment)> = Vec::new();
+    for _ in 0..requests {
+        world.now = world.now.after(ms(2));
+        under_way.retain(|(ends, lent, begun)| {
+            let over = *ends <= world.now;
+            if over {
+                let used = world.now.since(*begun);
+                world.core.checkin(lent.connection, Ending::Answered, used, world.now, &mut world.effects);
+            }
+            !over
+        });
+        world.pass(Duration::ZERO);
+        let request = Request { idempotent: true, due: Moment::FAR, ..Request::default() };
+        match world.ask(&request) {
+            Checkout::Lent(lent) => {
+                let id = world.core.server(lent.server).unwrap().id.to_string();
+                let number: u8 = id.trim_start_matches('s').parse().unwrap();
+                *shares.entry(number).or_default() += 1;
+                under_way.push((world.now.after(cost(number)), lent, world.now));
+            }
+            Checkout::Queued(waiter) => world.cancel(waiter),
+            Checkout::Refused(refusal) => panic!("{refusal:?}"),
+        }
+    }
+    for (_, lent, begun) in under_way {
+        let used = world.now.since(begun);
+        world.core.checkin(lent.connection, Ending::Answered, used, world.now, &mut world.effects);
+    }
+    world.after();
+    shares
+}
+
+#[test]
+fn pl_80_fewer_in_flight_then_quicker_then_in_turn() {
+    let mut world = World::shared(&quiet(), 2, 100);
+    let (one, two) = (world.key(1), world.key(2));
+    let choose = |world: &mut World| world.core.best_of(&[one, two], &Tried::new()).unwrap();
+    let first = choose(&mut world);
+    let on = Request { target: Some(first), ..world.request() };
+    let lent = world.lent_for(&on);
+    let second = choose(&mut world);
+    assert_ne!(first, second, "one in flight is more than none");
+    world.end(&lent, Ending::Unused);
+    assert_eq!(choose(&mut world), second, "equal again: whose turn is longer ago");
+    world.core.servers.get_mut(second).unwrap().health.answered(ms(9));
+    world.core.servers.get_mut(first).unwrap().health.answered(ms(1));
+    assert_eq!(choose(&mut world), first, "the quicker one");
+}
+
+#[test]
+fn pl_80_servers_share_evenly_and_nearness_is_a_preference() {
+    let mut world = World::shared(&quiet(), 4, 100);
+    let shares = served(&mut world, 4000, |_| ms(5));
+    assert!(shares.values().all(|share| (700..1300).contains(share)), "{shares:?}");
+    let near = world.key(3);
+    for _ in 0..20 {
+        let request = Request { near: Tried::from_slice(&[near]), ..world.request() };
+        assert_eq!(world.lent_for(&request).server, near);
+    }
+    let request = Request { near: Tried::from_slice(&[near]), tried: Tried::from_slice(&[near]), ..world.request() };
+    assert_ne!(world.lent_for(&request).server, near);
+}
+
+/// PL-106 PL-81 PL-162
+#[test]
+fn slow_server_is_remembered() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    served(&mut world, 1000, |_| ms(2));
+    let onset = |number: u8| if number == 3 { ms(200) } else { ms(2) };
+    served(&mut world, 1000, onset);
+    assert_eq!(world.state(3), ServerState::Suspect);
+    let shares = served(&mut world, 10_000, onset);
+    assert!(shares.get(&3).copied().unwrap_or(0) <= 70, "{shares:?}");
+    assert_eq!((world.state(1), world.state(2)), (ServerState::Up, ServerState::Up));
+}
+
+#[test]
+fn pl_81_if_all_are_slow_nobody_is_suspect() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    served(&mut world, 1000, |_| ms(2));
+    served(&mut world, 3000, |_| ms(200));
+    assert_eq!(world.core.counters().suspicions, 0);
+    let slow_half = |number: u8| if number > 1 { ms(300) } else { ms(2) };
+    served(&mut world, 3000, slow_half);
+    let suspects = [1, 2, 3].iter().filter(|number| world.state(**number) == ServerState::Suspect).count();
+    assert!(suspects <= 1, "suspicion does not spread over half the tier");
+}
+
+#[test]
+fn pl_81_a_server_that_stops_answering_is_found_without_an_answer() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    served(&mut world, 1000, |_| ms(2));
+    let stopped = |number: u8| if number == 2 { Duration::from_secs(3600) } else { ms(2) };
+    let before = world.now;
+    served(&mut world, 500, stopped);
+    assert_eq!(world.state(2), ServerState::Suspect, "after {:?}", world.now.since(before));
+}
+
+#[test]
+fn pl_81_five_faults_in_a_row_and_only_the_servers_own() {
+    let mut world = World::full(&quiet(), 3);
+    let one = world.key(1);
+    let judge = |world: &mut World, judgement| {
+        world.core.judge(one, judgement, world.now, &mut world.effects);
+        world.after();
+    };
+    for _ in 0..20 {
+        judge(&mut world, Judgement::Neutral);
+    }
+    for _ in 0..4 {
+        judge(&mut world, Judgement::Fault);
+    }
+    judge(&mut world, Judgement::Answered(ms(1)));
+    for _ in 0..4 {
+        judge(&mut world, Judgement::Fault);
+    }
+    assert_eq!(world.state(1), ServerState::Up);
+    judge(&mut world, Judgement::Fault);
+    assert_eq!(world.state(1), ServerState::Suspect);
+    let on = Request { target: Some(one), ..world.request() };
+    world.lent_for(&on);
+}
+
+#[test]
+fn pl_81_a_suspect_server_serves_one_idempotent_request_in_two_hundred_and_all_when_alone() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let one = world.key(1);
+    for _ in 0..5 {
+        world.core.judge(one, Judgement::Fault, world.now, &mut world.effects);
+    }
+    world.after();
+    let count = |world: &mut World, idempotent: bool| {
+        let mut hits = 0;
+        for _ in 0..2000 {
+            let request = Request { idempotent, ..world.request() };
+            let lent = world.lent_for(&request);
+            hits += usize::from(lent.server == one);
+            world.back(&lent);
+        }
+        hits
+    };
+    assert_eq!((count(&mut world, true), count(&mut world, false)), (10, 0));
+    let others: Vec<Key> =
+        world.core.connections.iter().filter(|(_, row)| row.server != one).map(|(key, _)| key).collect();
+    for connection in others {
+        world.core.died(connection, "reset", world.now, &mut world.effects);
+        world.after();
+    }
+    assert_eq!(count(&mut world, false), 2000);
+}
+
+fn accuse(world: &mut World, number: u8) {
+    let key = world.key(number);
+    for _ in 0..5 {
+        world.core.judge(key, Judgement::Fault, world.now, &mut world.effects);
+    }
+    world.after();
+    assert_eq!(world.state(number), ServerState::Suspect);
+}
+
+fn prove(world: &mut World, number: u8, took: Duration) {
+    let key = world.key(number);
+    world.core.probed(key, Some(took), world.now, &mut world.effects);
+    world.after();
+}
+
+#[test]
+fn pl_82_suspicion_ends_by_proof_after_a_stay_that_doubles() {
+    let mut world = World::full(&quiet(), 3);
+    accuse(&mut world, 1);
+    for _ in 0..5 {
+        prove(&mut world, 1, ms(1));
+    }
+    assert_eq!(world.state(1), ServerState::Suspect, "the stay is a second");
+    world.now = world.now.after(ms(1000));
+    prove(&mut world, 1, ms(100));
+    prove(&mut world, 1, ms(1));
+    prove(&mut world, 1, ms(1));
+    assert_eq!(world.state(1), ServerState::Suspect, "a slow one between: three in a row are wanted");
+    prove(&mut world, 1, ms(1));
+    assert_eq!(world.state(1), ServerState::Up);
+    accuse(&mut world, 1);
+    world.now = world.now.after(ms(1900));
+    for _ in 0..3 {
+        prove(&mut world, 1, ms(1));
+    }
+    assert_eq!(world.state(1), ServerState::Suspect, "again within a minute: two seconds");
+    world.now = world.now.after(ms(100));
+    prove(&mut world, 1, ms(1));
+    assert_eq!(world.state(1), ServerState::Up);
+}
+
+#[test]
+fn pl_82_whoever_was_down_begins_anew() {
+    let mut world = World::full(&quiet(), 3);
+    accuse(&mut world, 1);
+    let one = world.key(1);
+    let own: Vec<Key> =
+        world.core.connections.iter().filter(|(_, row)| row.server == one).map(|(key, _)| key).collect();
+    for connection in own {
+        world.core.died(connection, "reset", world.now, &mut world.effects);
+        world.after();
+    }
+    assert_eq!(world.state(1), ServerState::Down);
+    world.now = world.now.after(Duration::from_secs(1));
+    world.fill();
+    assert_eq!(world.state(1), ServerState::Up);
+}
+
+#[test]
+fn pl_83_a_returned_server_gets_its_share_gradually() {
+    let settings = Settings { slow_start: Duration::from_secs(30), ..quiet() };
+    let mut world = World::shared(&settings, 3, 1000);
+    world.now = world.now.after(Duration::from_secs(60));
+    world.discover(&[server(1), server(2), server(3), server(4)]);
+    world.fill();
+    let early = served(&mut world, 1000, |_| ms(1));
+    world.now = world.now.after(Duration::from_secs(40));
+    let late = served(&mut world, 1000, |_| ms(1));
+    let share = |shares: &HashMap<u8, usize>| shares.get(&4).copied().unwrap_or(0);
+    assert!(share(&early) < 120, "{early:?}");
+    assert!(share(&early) > 5, "{early:?}");
+    assert!(share(&late) > 180, "{late:?}");
+}
+
+#[test]
+fn pl_83_states_do_not_flap() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    served(&mut world, 500, |_| ms(2));
+    world.effects.changes.clear();
+    // One server is slow in every other second.
+    for _ in 0..60 {
+        let slow = (world.now.0 / 1_000_000).is_multiple_of(2);
+        served(&mut world, 500, |number| if slow && number == 1 { ms(100) } else { ms(2) });
+    }
+    let changes = world
+        .effects
+        .changes
+        .iter()
+        .filter(|change| matches!(change, Change::Server { id, .. } if *id == server(1).id))
+        .count();
+    assert!(changes <= 4, "{changes} changes in a minute");
+}
+
+#[test]
+fn pl_86_further_tries_are_a_fifth_of_requests_and_need_another_server() {
+    let mut world = World::full(&quiet(), 2);
+    let (one, two) = (world.key(1), world.key(2));
+    let tried = Tried::from_slice(&[one]);
+    let mut allowed = 0;
+    for _ in 0..1000 {
+        let lent = world.lent();
+        world.back(&lent);
+        allowed += usize::from(world.core.may_retry(&tried));
+    }
+    assert!((200..=210).contains(&allowed), "{allowed}");
+    assert!(!world.core.may_retry(&Tried::from_slice(&[one, two])));
+}
+
+#[test]
+fn pl_85_never_beside_the_first_while_anybody_waits() {
+    let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
+    let tried = Tried::from_slice(&[world.key(1)]);
+    assert!(world.core.may_speculate(&tried));
+    world.lent();
+    world.lent();
+    world.queued();
+    assert!(!world.core.may_speculate(&tried));
+}

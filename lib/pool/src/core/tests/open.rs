@@ -1,0 +1,376 @@
+use super::*;
+
+fn started(world: &World) -> Vec<String> {
+    world.opens.iter().map(|open| open.to.id.to_string()).collect()
+}
+
+#[test]
+fn pl_11_deficits_are_served_in_turn_and_servers_in_back_off_are_passed_over() {
+    let mut world = World::new(&Settings { max_connecting: 4, ..quiet() }, 3);
+    world.reconcile();
+    assert_eq!(started(&world), ["s1", "s2", "s3", "s1"], "one cursor over the ring, and four at a time");
+    let first = world.opens.remove(0);
+    world.fail(&first, false);
+    world.core.servers.get_mut(first.server).unwrap().connecting.next_try = world.now.after(ms(50));
+    world.opens.clear();
+    world.reconcile();
+    assert_eq!(started(&world), ["s2"], "its turn was next, and the failed one is left alone");
+}
+
+#[test]
+fn pl_12_few_connects_at_a_time_per_server_and_per_pool() {
+    let mut world = World::new(&Settings { connections_per_server: Some(10), ..quiet() }, 1);
+    world.reconcile();
+    assert_eq!(world.opens.len(), 2);
+    let mut world = World::new(&Settings { connections_per_server: Some(10), ..quiet() }, 20);
+    world.reconcile();
+    assert_eq!(world.opens.len(), 8);
+}
+
+#[test]
+fn pl_13_open_and_opening_make_the_target_whatever_happens() {
+    let mut world = World::full(&quiet(), 2);
+    assert_eq!(world.core.open_count(), 4);
+    let lent = world.lent();
+    world.end(&lent, Ending::Discarded);
+    let next = world.reconcile();
+    assert_eq!(world.opens.len(), 1);
+    assert!(next <= world.now.after(Duration::from_secs(1)), "it looks again within a second");
+    let open = world.opens.remove(0);
+    world.core.abandoned(&open, &mut world.effects);
+    world.after();
+    world.reconcile();
+    assert_eq!(world.opens.len(), 1, "a connect that went without a word is made anew");
+}
+
+#[test]
+fn pl_14_failed_connects_wait_longer_each_time_with_full_jitter() {
+    let mut longest = [Duration::ZERO; 10];
+    for seed in 0..500 {
+        let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+        world.core.random = seed;
+        for longest in &mut longest {
+            world.reconcile();
+            let open = world.opens.pop().expect("due");
+            world.fail(&open, false);
+            let next = world.core.servers.get(open.server).unwrap().connecting.next_try;
+            *longest = (*longest).max(next.since(world.now));
+            assert!(next <= world.now.after(Duration::from_secs(5)));
+            world.now = next;
+        }
+    }
+    assert!(longest[0] <= ms(100) && longest[0] > ms(90), "{longest:?}");
+    assert!(longest[3] <= ms(800) && longest[3] > ms(700), "{longest:?}");
+    assert!(longest[9] > ms(4500), "{longest:?}");
+}
+
+#[test]
+fn pl_14_a_refused_connect_is_tried_again_within_a_second() {
+    let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    for _ in 0..50 {
+        world.reconcile();
+        let open = world.opens.pop().expect("due");
+        world.fail(&open, true);
+        let next = world.core.servers.get(open.server).unwrap().connecting.next_try;
+        assert!(next <= world.now.after(Duration::from_secs(1)));
+        world.now = next;
+    }
+}
+
+#[test]
+fn pl_14_good_news_makes_a_try_due_at_most_once_a_second() {
+    let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let mut tries = 0;
+    for _ in 0..100 {
+        world.reconcile();
+        tries += world.opens.len();
+        for open in std::mem::take(&mut world.opens) {
+            world.fail(&open, false);
+            world.core.servers.get_mut(open.server).unwrap().connecting.next_try = world.now.after(ms(60_000));
+        }
+        world.now = world.now.after(ms(30));
+        world.core.hurry(server(1).address, world.now, &mut world.effects);
+    }
+    assert_eq!(tries, 4, "the first, and one for each second");
+}
+
+#[test]
+fn pl_14_a_refused_login_is_not_hurried() {
+    let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        world.reconcile();
+        let open = world.opens.pop().expect("due");
+        let failed = Failed { message: "wrong password".into(), timed_out: false, refused: false, login: true };
+        world.core.failed(&open, &failed, world.now, &mut world.effects);
+        world.core.hurry(server(1).address, world.now, &mut world.effects);
+        let next = world.core.servers.get(open.server).unwrap().connecting.next_try;
+        waits.push(next.since(world.now).as_secs());
+        world.now = next;
+    }
+    assert_eq!(waits, [1, 1, 30, 30]);
+    assert_eq!(world.core.status(world.now).servers[0].last_error.as_deref(), Some("wrong password"));
+}
+
+#[test]
+fn pl_14_first_openings_are_spread() {
+    let world = World::new(&Settings { start_jitter: ms(100), ..quiet() }, 50);
+    let waits: Vec<Duration> =
+        world.core.servers.iter().map(|(_, row)| row.connecting.next_try.since(world.now)).collect();
+    assert!(waits.iter().all(|wait| *wait <= ms(100)));
+    assert!(waits.iter().max() > Some(&ms(80)) && waits.iter().min() < Some(&ms(20)), "{waits:?}");
+}
+
+#[test]
+fn pl_15_grows_while_somebody_waits_and_shrinks_by_idle_time() {
+    let settings = Settings {
+        connections_per_server: Some(1),
+        max_connections_per_server: Some(3),
+        max_idle: Duration::from_secs(10),
+        ..quiet()
+    };
+    let mut world = World::full(&settings, 1);
+    let lent = world.lent();
+    let waiters = [world.queued(), world.queued(), world.queued()];
+    world.fill();
+    assert_eq!(world.core.open_count(), 3, "no more than the maximum");
+    let loans = [world.picked(waiters[0]), world.picked(waiters[1])];
+    world.back(&lent);
+    let third = world.picked(waiters[2]);
+    loans.iter().chain([&third]).for_each(|lent| world.back(lent));
+    world.fill();
+    assert_eq!(world.core.open_count(), 3);
+    world.pass(Duration::from_secs(10));
+    world.fill();
+    assert_eq!((world.core.open_count(), world.core.counters().idled_out), (1, 2));
+}
+
+#[test]
+fn pl_15_an_opening_is_dropped_when_the_demand_has_gone() {
+    let settings = Settings { connections_per_server: Some(1), max_connections_per_server: Some(2), ..quiet() };
+    let mut world = World::full(&settings, 1);
+    let lent = world.lent();
+    let waiter = world.queued();
+    world.reconcile();
+    let open = world.opens.pop().expect("one more is opened");
+    world.back(&lent);
+    world.picked(waiter);
+    assert_eq!(world.open(&open), None);
+    assert_eq!(world.core.open_count(), 1);
+}
+
+#[test]
+fn pl_37_limits_hold_however_many_ask() {
+    let settings =
+        Settings { connections_per_server: Some(2), max_connections_per_server: Some(4), queue_limit: 500, ..quiet() };
+    let mut world = World::full(&settings, 2);
+    for _ in 0..1000 {
+        let request = world.request();
+        world.ask(&request);
+        world.reconcile();
+        for open in std::mem::take(&mut world.opens) {
+            world.open(&open);
+        }
+    }
+    assert_eq!(world.core.open_count(), 8);
+    assert_eq!(world.core.crowd(), (0, 8, 500));
+}
+
+#[test]
+fn pl_40_decay_is_never_drawn_for_an_unused_connection() {
+    let mut world = World::full(&Settings { decay_per_billion: Some(1_000_000_000), ..quiet() }, 1);
+    let lent = world.lent();
+    world.end(&lent, Ending::Unused);
+    world.reconcile();
+    assert!(world.opens.is_empty());
+    let lent = world.lent();
+    world.back(&lent);
+    world.reconcile();
+    assert_eq!(world.opens.len(), 1);
+}
+
+/// PL-113 PL-40
+#[test]
+fn decay_under_overload() {
+    let settings = Settings { decay_per_billion: Some(1_000_000_000), connections_per_server: Some(1), ..quiet() };
+    let mut world = World::full(&settings, 1);
+    let lent = world.lent();
+    let waiter = world.queued();
+    world.back(&lent);
+    let again = world.picked(waiter);
+    assert_eq!(again.carried.number, lent.carried.number, "it went straight on");
+    world.fill();
+    assert_ne!(world.lent().carried.number, lent.carried.number, "and is replaced all the same");
+    world.back(&again);
+    assert_eq!((world.core.open_count(), world.core.counters().decayed), (1, 1));
+}
+
+/// PL-113 PL-40
+#[test]
+fn decay_rate_is_the_configured_one() {
+    let settings = Settings { decay_per_billion: Some(10_000_000), connections_per_server: Some(1), ..quiet() };
+    let mut world = World::full(&settings, 1);
+    for _ in 0..100_000 {
+        let lent = world.lent();
+        world.back(&lent);
+        world.fill();
+    }
+    let decayed = world.core.counters().decayed;
+    assert!((900..1100).contains(&decayed), "one in a hundred of 100,000 uses: {decayed}");
+}
+
+#[test]
+fn pl_41_connections_retire_by_age_with_a_spread_and_never_below_the_target_by_idleness() {
+    let settings = Settings {
+        connections_per_server: Some(20),
+        max_age: Duration::from_secs(100),
+        max_idle: Duration::from_secs(1),
+        recycle_budget: 100,
+        ..quiet()
+    };
+    let mut world = World::full(&settings, 1);
+    let dues: Vec<Duration> = world.core.connections.iter().map(|(_, row)| row.age_due.since(world.now)).collect();
+    assert!(dues.iter().all(|due| (Duration::from_secs(90)..=Duration::from_secs(100)).contains(due)));
+    assert!(dues.iter().max().unwrap().abs_diff(*dues.iter().min().unwrap()) > Duration::from_secs(5));
+    world.pass(Duration::from_secs(89));
+    world.fill();
+    assert_eq!(world.wires, 20, "idle for long, but none above the target");
+    world.pass(Duration::from_secs(11));
+    world.fill();
+    assert_eq!((world.wires, world.core.open_count(), world.core.counters().aged), (40, 20, 20));
+}
+
+#[test]
+fn pl_42_the_replacement_comes_first_and_few_at_a_time() {
+    let settings = Settings {
+        connections_per_server: Some(10),
+        decay_per_billion: Some(1_000_000_000),
+        recycle_budget: 1,
+        ..quiet()
+    };
+    let mut world = World::full(&settings, 3);
+    let loans: Vec<_> = (0..30).map(|_| world.lent()).collect();
+    loans.iter().for_each(|lent| world.back(lent));
+    world.reconcile();
+    assert_eq!(world.opens.len(), 3, "a tenth of the pool, one of each server");
+    assert_eq!(world.core.open_count(), 30, "nothing went yet");
+    let open = world.opens.pop().unwrap();
+    world.open(&open);
+    assert_eq!((world.core.open_count(), world.core.counters().decayed), (30, 1));
+}
+
+/// PL-113 PL-42
+#[test]
+fn failed_replacement_keeps_size() {
+    let settings = Settings { decay_per_billion: Some(1_000_000_000), connections_per_server: Some(1), ..quiet() };
+    let mut world = World::full(&settings, 1);
+    for _ in 0..50 {
+        let lent = world.lent();
+        assert_eq!(lent.carried.number, 1, "the old one stays in service");
+        world.back(&lent);
+        world.reconcile();
+        for open in std::mem::take(&mut world.opens) {
+            world.fail(&open, true);
+        }
+        world.now = world.now.after(ms(500));
+    }
+    assert_eq!(world.core.open_count(), 1);
+    world.now = world.now.after(ms(1000));
+    world.fill();
+    assert_eq!((world.core.open_count(), world.lent().carried.number), (1, 2));
+}
+
+#[test]
+fn pl_42_orphans_retire_their_connection_when_there_are_too_many_or_one_is_too_old() {
+    let settings = Settings { connections_per_server: Some(1), max_orphans: 2, ..quiet() };
+    let mut world = World::shared(&settings, 1, 100);
+    let loans: Vec<_> = (0..3).map(|_| world.lent()).collect();
+    world.end(&loans[0], Ending::CutOff);
+    world.end(&loans[1], Ending::CutOff);
+    world.fill();
+    assert_eq!(world.wires, 1, "one time-out alone closes nothing");
+    world.end(&loans[2], Ending::CutOff);
+    world.fill();
+    assert_eq!((world.wires, world.core.open_count()), (2, 1));
+    let lent = world.lent();
+    world.end(&lent, Ending::CutOff);
+    world.pass(Duration::from_secs(31));
+    world.fill();
+    assert_eq!((world.wires, world.core.open_count()), (3, 1));
+}
+
+/// PL-118
+#[test]
+fn up_without_connections_is_filled() {
+    let mut world = World::full(&quiet(), 2);
+    let all: Vec<Key> = world.core.connections.iter().map(|(key, _)| key).collect();
+    for connection in all {
+        world.core.died(connection, "reset", world.now, &mut world.effects);
+        world.after();
+    }
+    assert_eq!((world.core.open_count(), world.state(1)), (0, ServerState::Down));
+    world.now = world.now.after(Duration::from_secs(5));
+    world.fill();
+    assert_eq!((world.core.open_count(), world.state(1)), (4, ServerState::Up));
+}
+
+/// PL-118 PL-188: when a server returns, it is not run over.
+#[test]
+fn no_storm_on_return() {
+    let mut connects = 0;
+    for seed in 0..100 {
+        let mut world = World::new(&Settings { connections_per_server: Some(3), ..quiet() }, 1);
+        world.core.random = seed;
+        for _ in 0..200 {
+            world.reconcile();
+            assert!(world.opens.len() <= 2, "two at a time");
+            for open in std::mem::take(&mut world.opens) {
+                world.fail(&open, true);
+            }
+            world.now = world.now.after(ms(100));
+        }
+        for _ in 0..100 {
+            world.core.hurry(server(1).address, world.now, &mut world.effects);
+            world.reconcile();
+            assert!(world.opens.len() <= 2, "two at a time");
+            connects += world.opens.len();
+            for open in std::mem::take(&mut world.opens) {
+                world.open(&open);
+            }
+            world.now = world.now.after(ms(100));
+        }
+        assert_eq!(world.core.open_count(), 3);
+    }
+    assert!(connects <= 360, "{connects} connects for 300 connections");
+}
+
+/// PL-104
+#[test]
+fn failed_server_stays_in_ring() {
+    let mut world = World::new(&quiet(), 3);
+    for _ in 0..20 {
+        world.reconcile();
+        for open in std::mem::take(&mut world.opens) {
+            world.fail(&open, true);
+        }
+        assert_eq!(world.core.ring.len(), 3);
+        world.now = world.now.after(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_server_that_accepts_and_hangs_up_is_left_alone_for_longer_and_longer() {
+    let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let mut connects = 0;
+    for _ in 0..1000 {
+        world.reconcile();
+        for open in std::mem::take(&mut world.opens) {
+            connects += 1;
+            let connection = world.open(&open).expect("wanted");
+            world.core.died(connection, "reset", world.now, &mut world.effects);
+            world.after();
+        }
+        world.now = world.now.after(ms(100));
+    }
+    assert!(connects < 100, "{connects} connects in 100 seconds");
+}

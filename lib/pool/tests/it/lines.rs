@@ -1,0 +1,207 @@
+//! The protocol of [`crate::node`]: one line, one answer, numbered, so that a connection can be shared.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use honeyflow_pool::{Connection, Connector, Dial, InFlight, Limits, Loan, Notice, Server, ServerId, Tcp, Verdict};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::tcp::OwnedWriteHalf,
+    sync::{mpsc, oneshot, watch},
+    task::AbortHandle,
+    time::Instant,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    #[error("the stream failed")]
+    Io(#[from] std::io::Error),
+    #[error("the connection is gone")]
+    Gone,
+    #[error("the server answered {0}")]
+    Refused(String),
+    #[error("the server is overloaded")]
+    Overloaded,
+    #[error("the login was refused")]
+    Login,
+}
+
+#[derive(Clone, Default)]
+pub struct Lines {
+    pub streams: u32,
+    /// So many connects panic.
+    pub panics: Arc<AtomicU32>,
+    /// What a connect says while it is true.
+    pub refuses_login: Arc<AtomicBool>,
+}
+
+impl Lines {
+    pub fn exclusive() -> Lines {
+        Lines { streams: 1, ..Lines::default() }
+    }
+
+    pub fn shared(streams: u32) -> Lines {
+        Lines { streams, ..Lines::default() }
+    }
+}
+
+type Pending = HashMap<u64, (oneshot::Sender<String>, Option<InFlight<Lines>>)>;
+
+pub struct Line {
+    streams: u32,
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    pending: Arc<Mutex<Pending>>,
+    next: AtomicU64,
+    gone: watch::Receiver<bool>,
+    reader: AbortHandle,
+    pub notices: Mutex<Option<mpsc::Receiver<Notice>>>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Line {
+    pub async fn ask(&self, command: &str) -> Result<String, LineError> {
+        self.send(command, None).await
+    }
+
+    async fn send(&self, command: &str, flight: Option<InFlight<Lines>>) -> Result<String, LineError> {
+        let id = self.next.fetch_add(1, Ordering::SeqCst);
+        let (answer, answered) = oneshot::channel();
+        self.pending.lock().unwrap().insert(id, (answer, flight));
+        self.writer.lock().await.write_all(format!("{id} {command}\n").as_bytes()).await?;
+        let answer = answered.await.map_err(|_| LineError::Gone)?;
+        match answer.as_str() {
+            "overloaded" => Err(LineError::Overloaded),
+            text if text.starts_with('!') => Err(LineError::Refused(answer)),
+            _ => Ok(answer),
+        }
+    }
+}
+
+/// As a transport does it: the request is in flight until its answer has come, whoever still waits for it.
+pub async fn ask(mut loan: Loan<Lines>, command: &str) -> Result<String, LineError> {
+    let flight = loan.in_flight();
+    loan.send(command, Some(flight)).await
+}
+
+impl Connection for Line {
+    fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    fn broken(&self) -> bool {
+        *self.gone.borrow()
+    }
+
+    async fn closed(&self) {
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
+    }
+
+    async fn probe(&self, by: Instant) -> bool {
+        tokio::time::timeout_at(by, self.ask("ping")).await.is_ok_and(|answer| answer.is_ok())
+    }
+
+    async fn close(&self, _: Instant) {
+        self.reader.abort();
+        self.pending.lock().unwrap().clear();
+        let _ = self.writer.lock().await.shutdown().await;
+    }
+}
+
+impl Connector for Lines {
+    type Connection = Line;
+    type Error = LineError;
+
+    async fn connect(&self, to: &Server, limits: Limits) -> Result<Line, LineError> {
+        if self.panics.load(Ordering::SeqCst) > 0 {
+            self.panics.fetch_sub(1, Ordering::SeqCst);
+            panic!("the connector has a bug");
+        }
+        let stream = Tcp.dial(to.address, limits.tcp).await?;
+        let (reader, writer) = stream.into_split();
+        let mut lines = BufReader::new(reader).lines();
+        if lines.next_line().await?.is_none() {
+            return Err(LineError::Gone);
+        }
+        if self.refuses_login.load(Ordering::SeqCst) {
+            return Err(LineError::Login);
+        }
+        let pending: Arc<Mutex<Pending>> = Arc::default();
+        let (gone, is_gone) = watch::channel(false);
+        let (notices, heard) = mpsc::channel(64);
+        let answers = pending.clone();
+        let reading = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some((id, answer)) = line.split_once(' ') {
+                    let waiting = id.parse().ok().and_then(|id: u64| answers.lock().unwrap().remove(&id));
+                    if let Some((waiting, flight)) = waiting {
+                        drop(flight);
+                        let _ = waiting.send(answer.to_owned());
+                    }
+                    continue;
+                }
+                let notice = line.split_once('@').and_then(|(what, address)| {
+                    let address = address.parse().ok()?;
+                    Some(match what {
+                        "up" => Notice::Up(address),
+                        "down" => Notice::Down(address),
+                        "removed" => Notice::Removed(address),
+                        _ => Notice::Added(address),
+                    })
+                });
+                if let Some(notice) = notice {
+                    let _ = notices.try_send(notice);
+                }
+            }
+            gone.send_replace(true);
+            answers.lock().unwrap().clear();
+        });
+        Ok(Line {
+            streams: self.streams,
+            writer: tokio::sync::Mutex::new(writer),
+            pending,
+            next: AtomicU64::new(1),
+            gone: is_gone,
+            reader: reading.abort_handle(),
+            notices: Mutex::new(Some(heard)),
+        })
+    }
+
+    async fn watch(&self, on: &Line) -> Result<mpsc::Receiver<Notice>, LineError> {
+        on.ask("watch").await?;
+        let heard = on.notices.lock().unwrap().take();
+        heard.ok_or(LineError::Gone)
+    }
+
+    async fn discover(&self, on: &Line) -> Result<Vec<Server>, LineError> {
+        let answer = on.ask("who").await?;
+        let named = answer.split(',').filter_map(|part| {
+            let (id, address) = part.split_once('=')?;
+            Some(Server { id: ServerId::new(id), ..Server::at(address.parse().ok()?) })
+        });
+        Ok(named.collect())
+    }
+
+    fn verdict(&self, error: &LineError) -> Verdict {
+        match error {
+            LineError::Io(_) | LineError::Gone => Verdict::lost(),
+            LineError::Login => Verdict::login(),
+            LineError::Refused(_) => Verdict::refused(42),
+            LineError::Overloaded => Verdict {
+                kind: honeyflow_pool::Kind::Server(0x1001),
+                executed: honeyflow_pool::Executed::No,
+                retry_after: Some(std::time::Duration::from_secs(1)),
+                ..Verdict::lost()
+            },
+        }
+    }
+}

@@ -1,0 +1,191 @@
+use std::{sync::atomic::Ordering, time::Duration};
+
+use honeyflow_pool::{Kind, Pool, ServerState, Settings, State, Want};
+use tokio::time::Instant;
+
+use crate::{
+    PATIENCE, eventually, full,
+    lines::{self, Lines},
+    node::Node,
+    plain,
+};
+
+/// PL-102
+#[tokio::test]
+async fn server_down_at_start_joins_later() {
+    let (here, later) = (Node::start().await, Node::absent().await);
+    let pool = full(plain(&[&here, &later]), Lines::exclusive(), 2).await;
+    eventually("it was tried", || pool.counters().connects_failed > 0).await;
+    later.restart().await;
+    assert!(pool.control().ready(4, Instant::now() + PATIENCE).await);
+    eventually("counted at the server", || later.open() == 2).await;
+}
+
+/// PL-104
+#[tokio::test]
+async fn fewer_servers_than_tries() {
+    let node = Node::start().await;
+    let pool = full(Settings { tries: 10, ..plain(&[&node]) }, Lines::exclusive(), 2).await;
+    let error = pool.with(Want::default().idempotent(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
+    assert_eq!((error.kind, error.tries.len()), (Kind::Server(0x1001), 0));
+    assert_eq!(pool.status().servers.len(), 1);
+    pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+}
+
+/// PL-105 PL-12 PL-164
+#[tokio::test]
+async fn hung_connect_blocks_nobody() {
+    let (mute, here) = (Node::start().await, Node::start().await);
+    mute.mute(true);
+    let settings = Settings { handshake_timeout: Duration::from_secs(30), ..plain(&[&mute, &here]) };
+    let pool = full(settings, Lines::exclusive(), 2).await;
+    eventually("the other hangs in its greeting", || mute.open() == 2).await;
+    for _ in 0..50 {
+        pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+    }
+    let status = pool.status();
+    let hung = status.servers.iter().find(|server| server.server.address == mute.address()).unwrap();
+    assert_eq!((hung.state, hung.opening), (ServerState::Down, 2), "no more than two at a time");
+    mute.mute(false);
+    assert!(pool.control().ready(4, Instant::now() + PATIENCE).await);
+}
+
+#[tokio::test]
+async fn pl_12_pl_164_silence_while_connecting_is_bounded_and_told() {
+    let mute = Node::start().await;
+    mute.mute(true);
+    let settings = Settings {
+        tcp_timeout: Duration::from_millis(50),
+        handshake_timeout: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(100),
+        ..plain(&[&mute])
+    };
+    let pool = Pool::start(Lines::exclusive(), settings).unwrap();
+    eventually("given up", || pool.counters().connects_timed_out >= 2).await;
+    let error = pool.status().servers[0].last_error.clone().unwrap();
+    assert!(error.contains("was not ready within 100ms"), "{error}");
+    mute.mute(false);
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
+}
+
+#[tokio::test]
+async fn pl_13_whatever_ends_is_replaced() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let error = pool.with(Want::default(), |loan| lines::ask(loan, "die")).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Protocol);
+    eventually("a third was accepted", || node.accepted() >= 3 && node.open() == 2).await;
+    pool.get(Want::default()).await.unwrap().discard();
+    eventually("a fourth was accepted", || node.accepted() >= 4 && node.open() == 2).await;
+    node.restart().await;
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
+    eventually("both are back", || node.open() == 2).await;
+}
+
+#[tokio::test]
+async fn pl_26_pl_74_a_dead_idle_connection_leaves_when_it_dies() {
+    let (one, two) = (Node::start().await, Node::start().await);
+    let pool = full(plain(&[&one, &two]), Lines::exclusive(), 4).await;
+    one.stop().await;
+    eventually("seen without a checkout", || pool.status().idle == 2).await;
+    assert_eq!((pool.counters().dead_idle, pool.counters().checkouts), (2, 0));
+    for _ in 0..20 {
+        pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+    }
+    assert_eq!(two.open(), 2, "nothing else changed");
+}
+
+#[tokio::test]
+async fn pl_24_a_panic_in_the_connector_is_a_failed_connect() {
+    let node = Node::start().await;
+    let connector = Lines::exclusive();
+    connector.panics.store(2, Ordering::SeqCst);
+    let pool = full(plain(&[&node]), connector, 2).await;
+    assert_eq!(pool.counters().connects_failed, 2);
+    assert_eq!(pool.status().state, State::Active);
+}
+
+#[tokio::test]
+async fn pl_168_a_refused_login_is_shown_and_makes_no_storm() {
+    let node = Node::start().await;
+    let connector = Lines::exclusive();
+    connector.refuses_login.store(true, Ordering::SeqCst);
+    let pool = Pool::start(connector, plain(&[&node])).unwrap();
+    eventually("refused", || pool.counters().connects_failed == 2).await;
+    let status = pool.status();
+    assert_eq!(status.servers[0].last_error.as_deref(), Some("the login was refused"));
+    assert!(status.servers[0].next_try.is_some_and(|wait| wait > Duration::from_millis(500)));
+    assert_eq!(node.accepted(), 2);
+}
+
+#[cfg(feature = "planted")]
+mod restarts {
+    use honeyflow_runtime::planted;
+
+    use super::*;
+
+    /// PL-101 PL-73: the tasks that open start anew; loans, waiters and connections notice nothing.
+    #[tokio::test]
+    async fn reconciler_restarted_while_active() {
+        let node = Node::start().await;
+        let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+        let (one, two) = (pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap());
+        let waiting = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind) }
+        });
+        eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
+        for name in ["pool-openers-panic", "pool-watchers-panic", "pool-expiry-panics", "pool-discovery-panics"] {
+            planted::plant(Some(name));
+            eventually("it has panicked", || {
+                // Something for each task to look at.
+                pool.control().refresh();
+                drop(futures_now(&pool));
+                planted::current().is_none()
+            })
+            .await;
+        }
+        assert_eq!(one.ask("alive").await.unwrap(), "alive");
+        drop(one);
+        assert_eq!(waiting.await.unwrap().unwrap(), "x");
+        two.discard();
+        eventually("the pool is whole again", || node.open() == 2 && pool.status().idle == 2).await;
+        assert_eq!(pool.status().state, State::Active);
+    }
+
+    /// A request that changes its mind at once: enough to make tasks look.
+    fn futures_now(pool: &Pool<Lines>) -> impl Sized {
+        let mut get = Box::pin(pool.get(Want::within(Duration::from_millis(1))));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let _ = std::future::Future::poll(get.as_mut(), &mut context);
+    }
+
+    /// PL-105 PL-75: a task that always panics does not run hot, and after more than ten in ten seconds the pool is broken.
+    #[tokio::test]
+    async fn crash_loop_backs_off() {
+        let node = Node::start().await;
+        let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+        let _loans = [pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap()];
+        let waiting = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.get(Want::within(PATIENCE)).await.map(drop).map_err(|error| error.kind) }
+        });
+        eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
+        let begun = Instant::now();
+        let mut panics = 0;
+        while pool.status().state != State::Broken {
+            if planted::current().is_none() {
+                planted::plant(Some("pool-openers-panic"));
+                panics += 1;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(begun.elapsed() < PATIENCE, "never broken");
+        }
+        planted::plant(None);
+        assert!((11..=13).contains(&panics), "{panics} panics");
+        assert_eq!(waiting.await.unwrap(), Err(Kind::Broken));
+        let status = pool.status();
+        assert!(status.broken_by.is_some_and(|why| why.contains("openers panicked")));
+        assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Broken);
+    }
+}

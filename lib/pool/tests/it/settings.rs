@@ -1,0 +1,97 @@
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use honeyflow_pool::{Functions, Kind, Pool, Provider, Settings, SettingsError, Want, settings::WhenEmpty};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{PATIENCE, eventually, full, lines::Lines, node::Node, plain};
+
+/// Settings that can be set, and say so.
+struct Live {
+    now: Mutex<Result<Settings, SettingsError>>,
+    changed: Notify,
+}
+
+impl Live {
+    fn set(&self, settings: Result<Settings, SettingsError>) {
+        *self.now.lock().unwrap() = settings;
+        self.changed.notify_one();
+    }
+}
+
+impl Provider for Live {
+    fn settings(&self) -> Result<Settings, SettingsError> {
+        self.now.lock().unwrap().clone()
+    }
+
+    fn changed(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.changed.notified())
+    }
+}
+
+#[tokio::test]
+async fn pl_61_good_settings_are_live_and_bad_ones_change_nothing() {
+    let node = Node::start().await;
+    let live = Arc::new(Live { now: Mutex::new(Ok(plain(&[&node]))), changed: Notify::new() });
+    let pool = Pool::start(Lines::exclusive(), live.clone()).unwrap();
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
+    let sized = |count| Settings { connections_per_server: Some(count), ..plain(&[&node]) };
+    live.set(Ok(sized(5)));
+    eventually("grown", || node.open() == 5).await;
+    live.set(Ok(Settings { tries: 0, deadline: Duration::ZERO, ..sized(9) }));
+    eventually("shown", || pool.status().settings_error.is_some()).await;
+    let error = pool.status().settings_error.unwrap();
+    assert_eq!(error.wrong.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["deadline", "tries"]);
+    live.set(Err(SettingsError::of("servers", "cannot be read")));
+    eventually("shown", || pool.status().settings_error.is_some_and(|error| error.wrong[0].0 == "servers")).await;
+    assert_eq!(node.open(), 5);
+    live.set(Ok(sized(1)));
+    eventually("shrunk", || node.open() == 1).await;
+    assert_eq!(pool.status().settings_error, None);
+    live.set(Ok(Settings { when_empty: WhenEmpty::Fail, ..sized(1) }));
+    let _loan = pool.get(Want::default()).await.unwrap();
+    eventually("live for requests", || {
+        let mut get = Box::pin(pool.get(Want::default()));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        matches!(Future::poll(get.as_mut(), &mut context),
+            std::task::Poll::Ready(Err(error)) if error.kind == Kind::NoConnection)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pl_60_a_provider_of_functions_is_asked_again() {
+    let node = Node::start().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (settings, count) = (plain(&[&node]), asked.clone());
+    let provider = Functions(move || {
+        let grown = count.fetch_add(1, Ordering::SeqCst) > 0;
+        Ok(Settings { connections_per_server: Some(if grown { 3 } else { 1 }), ..settings.clone() })
+    });
+    let pool = Pool::start(Lines::exclusive(), provider).unwrap();
+    assert!(pool.control().ready(3, Instant::now() + PATIENCE).await, "asked {asked:?} times");
+    eventually("counted at the server", || node.open() == 3).await;
+}
+
+#[tokio::test]
+async fn pl_61_a_pool_with_bad_settings_does_not_start() {
+    let error = Pool::start(Lines::exclusive(), Settings { port: 0, ..Settings::default() }).unwrap_err();
+    assert_eq!(error.to_string(), "the pool's settings cannot be used: port is 0, allowed is 1 to 65535");
+}
+
+#[tokio::test]
+async fn pl_62_many_pools_live_in_one_process() {
+    let node = Node::start().await;
+    let mut pools = Vec::new();
+    for _ in 0..10 {
+        pools.push(full(plain(&[&node]), Lines::exclusive(), 2).await);
+    }
+    eventually("each has its own", || node.open() == 20).await;
+    pools.truncate(5);
+    eventually("the others keep theirs", || node.open() == 10).await;
+}

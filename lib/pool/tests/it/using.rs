@@ -1,0 +1,381 @@
+use std::{
+    collections::HashSet,
+    error::Error as _,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use honeyflow_pool::{Executed, Kind, Server, ServerState, Settings, Want, settings::SpeculateAfter};
+use honeyflow_runtime::Class;
+use tokio::time::Instant;
+
+use crate::{
+    eventually, full,
+    lines::{self, Lines},
+    node::Node,
+    plain, within,
+};
+
+#[tokio::test]
+async fn pl_22_both_modes_answer_alike() {
+    for connector in [Lines::exclusive(), Lines::shared(100)] {
+        let nodes = [Node::start().await, Node::start().await];
+        let pool = full(plain(&[&nodes[0], &nodes[1]]), connector, 4).await;
+        let asked: Vec<_> = (0..200)
+            .map(|number| {
+                let pool = pool.clone();
+                tokio::spawn(async move {
+                    let text = format!("n{number}");
+                    let answer = pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap();
+                    assert_eq!(answer, text, "another's answer");
+                })
+            })
+            .collect();
+        for one in asked {
+            within("an answer", one).await.unwrap();
+        }
+        assert!(nodes.iter().all(|node| node.answered() > 20), "both served");
+        assert_eq!(nodes.iter().map(Node::open).sum::<usize>(), 4, "no more connections than wanted");
+    }
+}
+
+/// PL-108 PL-24 PL-90
+#[tokio::test]
+async fn closure_error_keeps_cause() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let error = pool.with(Want::default(), |loan| lines::ask(loan, "!no such table")).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Server(42));
+    assert_eq!(error.source().unwrap().to_string(), "the server answered !no such table");
+    assert_eq!(error.server.as_ref().map(|server| server.address), Some(node.address()));
+    assert!(error.to_string().starts_with(&node.address().to_string()), "{error}");
+    assert!(!error.to_string().contains('\n'));
+    assert_eq!((error.class(), error.transient()), (Class::Reject, false));
+    assert_eq!(pool.status().idle, 2, "the connection is as good as before");
+}
+
+#[tokio::test]
+async fn pl_24_a_panic_in_the_closure_reaches_the_caller_and_the_pool_stays_whole() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let panicking = tokio::spawn({
+        let pool = pool.clone();
+        async move {
+            let _ = pool
+                .with(Want::default(), |loan| async move {
+                    assert_eq!(loan.ask("x").await.unwrap(), "y", "planted");
+                    Ok(())
+                })
+                .await;
+        }
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    eventually("its connection was replaced", || node.accepted() == 3 && pool.status().idle == 2).await;
+}
+
+/// PL-109 PL-20
+#[tokio::test]
+async fn timeout_frees_capacity() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    for _ in 0..6 {
+        let want = Want::within(Duration::from_millis(30));
+        let error = within("the deadline", pool.with(want, |loan| lines::ask(loan, "hang"))).await.unwrap_err();
+        assert!(matches!(error.kind, Kind::UseTimeout | Kind::WaitTimeout | Kind::WouldTimeOut), "{error}");
+    }
+    assert!(pool.control().ready(2, Instant::now() + crate::PATIENCE).await);
+    assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap(), "x");
+    eventually("the cut off ones are gone", || node.open() == 2).await;
+}
+
+#[tokio::test]
+async fn pl_90_pl_91_a_time_out_says_that_it_may_have_been_executed() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::shared(10), 2).await;
+    let ask = |want: Want| pool.with(want, |loan| lines::ask(loan, "hang"));
+    let error = ask(Want::within(Duration::from_millis(30))).await.unwrap_err();
+    assert_eq!((error.kind, error.executed, error.class()), (Kind::UseTimeout, Executed::Unknown, Class::Reject));
+    assert!(error.to_string().contains("it may have been executed"), "{error}");
+    let error = ask(Want::within(Duration::from_millis(30)).idempotent()).await.unwrap_err();
+    assert_eq!((error.class(), error.transient()), (Class::Retry, true));
+    let error = pool.with(Want::default(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
+    assert_eq!((error.class(), error.retry_after), (Class::RetryAfter, Some(Duration::from_secs(1))));
+}
+
+/// PL-109
+#[tokio::test]
+async fn late_answer_reaches_nobody() {
+    for connector in [Lines::exclusive(), Lines::shared(2)] {
+        let node = Node::start().await;
+        let shared = connector.streams > 1;
+        let pool = full(Settings { connections_per_server: Some(1), ..plain(&[&node]) }, connector, 1).await;
+        node.pause(true);
+        let want = Want::within(Duration::from_millis(50));
+        let error = pool.with(want, |loan| lines::ask(loan, "late")).await.unwrap_err();
+        assert_eq!(error.kind, Kind::UseTimeout);
+        if shared {
+            assert_eq!(pool.status().servers[0].orphans, 1);
+        }
+        node.pause(false);
+        for number in 0..10 {
+            let text = format!("n{number}");
+            assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
+        }
+        if shared {
+            eventually("the stream is free again", || pool.status().servers[0].orphans == 0).await;
+            assert_eq!((pool.counters().late_answers, node.accepted()), (1, 1), "one time-out closes nothing");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pl_23_pl_169_cancelling_at_any_point_loses_nothing() {
+    for connector in [Lines::exclusive(), Lines::shared(3)] {
+        let node = Node::start().await;
+        let pool = full(plain(&[&node]), connector, 2).await;
+        for round in 0..300_u64 {
+            let tasks: Vec<_> = (0..8)
+                .map(|_| {
+                    let pool = pool.clone();
+                    tokio::spawn(async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.is_ok() })
+                })
+                .collect();
+            for _ in 0..round % 17 {
+                tokio::task::yield_now().await;
+            }
+            tasks.iter().step_by(2).for_each(tokio::task::JoinHandle::abort);
+            for task in tasks {
+                let _ = within("an end", task).await;
+            }
+        }
+        eventually("all is back", || {
+            let status = pool.status();
+            status.lent == 0 && status.idle == 2 && status.servers[0].orphans == 0
+        })
+        .await;
+        eventually("no socket too many", || node.open() == 2).await;
+    }
+}
+
+/// PL-112
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_entry_lost_under_contention() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let held = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let (pool, held) = (pool.clone(), held.clone());
+            tokio::spawn(async move {
+                for _ in 0..200 {
+                    let loan = pool.get(Want::within(crate::PATIENCE)).await.unwrap();
+                    assert!(held.fetch_add(1, Ordering::SeqCst) < 2, "more loans than connections");
+                    tokio::task::yield_now().await;
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    drop(loan);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        within("an end", task).await.unwrap();
+    }
+    let counters = pool.control().take_counters();
+    assert_eq!((counters.checkouts, counters.checkins), (64 * 200, 64 * 200));
+    assert_eq!((pool.status().idle, node.open()), (2, 2));
+}
+
+/// PL-115 PL-25
+#[tokio::test]
+async fn once_honours_deadline() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let server = node.server("n");
+    let by = Instant::now() + Duration::from_millis(50);
+    let asked = pool.once(&server, by, async |line| line.ask("hang").await);
+    let error = within("the deadline", asked).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown));
+    node.mute(true);
+    let by = Instant::now() + Duration::from_millis(50);
+    let asked = pool.once(&server, by, async |line| line.ask("x").await);
+    assert_eq!(within("the deadline covers connecting", asked).await.unwrap_err().kind, Kind::Connect);
+    assert_eq!(pool.counters().one_offs, 2);
+    eventually("always closed", || node.open() == 2).await;
+}
+
+/// PL-115
+#[tokio::test]
+async fn once_connect_error_is_typed() {
+    let (node, absent) = (Node::start().await, Node::absent().await);
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let by = Instant::now() + Duration::from_secs(5);
+    let error = pool.once(&absent.server("gone"), by, async |line| line.ask("x").await).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::Connect, Executed::No));
+    assert_eq!(error.source().unwrap().source().unwrap().to_string(), "Connection refused (os error 111)");
+    assert!(error.transient());
+}
+
+#[tokio::test]
+async fn pl_25_on_means_that_server_or_an_error_at_once() {
+    let nodes = [Node::start().await, Node::start().await];
+    let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
+    let second = Server::at(nodes[1].address());
+    for _ in 0..10 {
+        assert_eq!(pool.get(Want::default().on(&second)).await.unwrap().server(), &second);
+    }
+    nodes[1].stop().await;
+    eventually("it is down", || pool.status().servers.iter().any(|server| server.state == ServerState::Down)).await;
+    assert_eq!(pool.get(Want::default().on(&second)).await.unwrap_err().kind, Kind::ServerDown);
+    let stranger = Server::at("127.9.9.9:1".parse().unwrap());
+    assert_eq!(pool.get(Want::default().on(&stranger)).await.unwrap_err().kind, Kind::UnknownServer);
+}
+
+#[tokio::test]
+async fn pl_27_a_detached_connection_is_replaced() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let detached = pool.get(Want::default()).await.unwrap().detach().unwrap();
+    eventually("replaced", || node.open() == 3 && pool.status().idle == 2).await;
+    assert_eq!(detached.ask("mine").await.unwrap(), "mine");
+    drop(detached);
+    eventually("closed by its owner", || node.open() == 2).await;
+    let shared = full(plain(&[&node]), Lines::shared(5), 2).await;
+    assert!(shared.get(Want::default()).await.unwrap().detach().is_err(), "others use it");
+}
+
+#[tokio::test]
+async fn pl_30_the_deadline_fires_although_nothing_comes_back() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let _held = [pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap()];
+    let error = within("the deadline", pool.get(Want::within(Duration::from_millis(40)))).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::WaitTimeout, Executed::No));
+    assert!(error.waited >= Duration::from_millis(40) && error.lent == 2, "{error}");
+}
+
+/// PL-117
+#[tokio::test]
+async fn two_pools_do_not_mix() {
+    let nodes = [Node::start().await, Node::start().await];
+    let pools = [
+        full(plain(&[&nodes[0]]), Lines::exclusive(), 2).await,
+        full(plain(&[&nodes[1]]), Lines::exclusive(), 2).await,
+    ];
+    let loans = [pools[0].get(Want::default()).await.unwrap(), pools[1].get(Want::default()).await.unwrap()];
+    drop(loans);
+    for (pool, node) in pools.iter().zip(&nodes) {
+        let addresses: HashSet<_> = [
+            pool.get(Want::default()).await.unwrap().server().address,
+            pool.get(Want::default()).await.unwrap().server().address,
+        ]
+        .into();
+        assert_eq!(addresses, HashSet::from([node.address()]));
+        assert_eq!((pool.status().idle, pool.counters().checkouts), (2, 3));
+    }
+}
+
+#[tokio::test]
+async fn pl_86_a_further_try_goes_elsewhere_only_if_that_is_safe() {
+    let nodes = [Node::start().await, Node::start().await];
+    let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let run = |want: Want, command: &'static str| {
+        let seen = seen.clone();
+        pool.with(want, move |loan| {
+            seen.lock().unwrap().push(loan.server().address);
+            async move { lines::ask(loan, command).await }
+        })
+    };
+    let error = run(Want::default(), "overloaded").await.unwrap_err();
+    let tried = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(tried.len(), 2, "not executed: tried on both servers");
+    assert_ne!(tried[0], tried[1]);
+    assert_eq!((error.tries.len(), error.tries[0].0.address), (1, tried[0]));
+    run(Want::default(), "die").await.unwrap_err();
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()).len(), 1, "it may have been executed");
+    assert!(pool.control().ready(4, Instant::now() + crate::PATIENCE).await);
+    run(Want::default().idempotent(), "die").await.unwrap_err();
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()).len(), 2, "idempotent: tried elsewhere");
+    run(Want::default(), "!bad").await.unwrap_err();
+    assert_eq!(seen.lock().unwrap().len(), 1, "a bad request is bad everywhere");
+    assert_eq!(pool.counters().retries, 2);
+}
+
+#[tokio::test]
+async fn pl_85_a_second_one_beside_the_first_if_that_is_allowed() {
+    let nodes = [Node::start().await, Node::start().await];
+    let settings = Settings {
+        speculate_after: SpeculateAfter::Time(Duration::from_millis(20)),
+        speculate_budget: 100,
+        ..plain(&[&nodes[0], &nodes[1]])
+    };
+    let pool = full(settings, Lines::shared(10), 4).await;
+    nodes[0].delay(Duration::from_secs(60));
+    for _ in 0..8 {
+        let want = Want::within(Duration::from_secs(15)).idempotent();
+        let answer = within("the quick one", pool.with(want, |loan| lines::ask(loan, "x"))).await;
+        assert_eq!(answer.unwrap(), "x");
+    }
+    let counters = pool.counters();
+    assert!(counters.speculations > 0 && counters.speculations == counters.speculations_won, "{counters:?}");
+}
+
+#[tokio::test]
+async fn pl_87_a_silent_server_is_found_without_traffic() {
+    for connector in [Lines::exclusive(), Lines::shared(10)] {
+        let node = Node::start().await;
+        let settings = Settings {
+            heartbeat_idle: Duration::from_millis(100),
+            heartbeat_timeout: Duration::from_millis(50),
+            ..plain(&[&node])
+        };
+        let pool = full(settings, connector, 2).await;
+        eventually("heartbeats are answered", || node.answered() >= 4).await;
+        assert_eq!(node.accepted(), 2, "a living connection stays");
+        node.mute(true);
+        node.pause(true);
+        eventually("down", || pool.status().servers[0].state == ServerState::Down).await;
+        assert_eq!(pool.counters().checkouts - pool.counters().checkins, 0);
+        node.pause(false);
+        node.mute(false);
+        assert!(pool.control().ready(2, Instant::now() + crate::PATIENCE).await);
+    }
+}
+
+#[tokio::test]
+async fn pl_162_traffic_leaves_a_slow_server() {
+    let nodes = [Node::start().await, Node::start().await, Node::start().await];
+    let pool = full(plain(&[&nodes[0], &nodes[1], &nodes[2]]), Lines::shared(100), 6).await;
+    let load = |requests: usize| {
+        let pool = pool.clone();
+        async move {
+            let tasks: Vec<_> = (0..16)
+                .map(|_| {
+                    let pool = pool.clone();
+                    tokio::spawn(async move {
+                        for _ in 0..requests {
+                            let _ = pool.with(Want::default(), |loan| lines::ask(loan, "x")).await;
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        }
+    };
+    load(50).await;
+    nodes[2].delay(Duration::from_millis(200));
+    let slow = Server::at(nodes[2].address());
+    let state = || pool.status().servers.iter().find(|one| one.server == slow).map(|one| one.state);
+    while state() != Some(ServerState::Suspect) {
+        within("it is suspected", load(20)).await;
+    }
+    let before = [nodes[0].answered(), nodes[1].answered(), nodes[2].answered()];
+    load(200).await;
+    let share = |at: usize| nodes[at].answered() - before[at];
+    assert!(share(2) * 20 < share(0) + share(1), "{} of {}", share(2), share(0) + share(1));
+}
