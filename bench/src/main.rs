@@ -3,6 +3,7 @@
 //! Standard output belongs to the figures; what goes on meanwhile is told on standard error.
 
 mod capture;
+mod checkout;
 mod commits;
 mod drain;
 mod embedded;
@@ -58,6 +59,8 @@ enum Bench {
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated
     LimitAccuracy(limit_accuracy::Options),
+    /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `fairness-…`
+    Checkout(checkout::Options),
     /// Until another leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
     Failover(failover::Options),
     /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it
@@ -97,6 +100,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Bench::Capture(options) => capture::measure(options, &mut reporter("capture")),
         Bench::Limit(options) => limit::measure(options, &mut reporter("limit")),
         Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
+        Bench::Checkout(options) => checkout::measure(options, &mut reporter("checkout")),
         Bench::Failover(options) => failover::measure(options, &mut reporter("failover")),
         Bench::HiveLoad(options) => hive_load::measure(options, &mut reporter("hive-load")),
         Bench::Engine(options) => {

@@ -1,0 +1,312 @@
+//! Taking a connection and giving it back, on 16 connections that do nothing: `one-task-…` alone, `tasks-…` by so many
+//! tasks, `held-…` kept across a yield, each in nanoseconds; `fairness-…` how long 1,024 tasks wait for their turn.
+//!
+//! The floor is the least that any such pool does: a semaphore, a queue behind a lock, and the clock read twice.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    hint::black_box,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use honeyflow_pool::{Connection, Connector, Limits, Pool, Server, Settings, Verdict, Want, clock::CounterClock};
+use honeyflow_runtime::Clock as _;
+use tokio::sync::Semaphore;
+
+use crate::{
+    Result,
+    figure::{Better, Measured, Reporter, median},
+};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Uses of each run and side
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(10_000..100_000_000))]
+    uses: u64,
+}
+
+const CONNECTIONS: u32 = 16;
+/// The sides take turns this often, so that both see the same weather.
+const SLICE: u64 = 100_000;
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// A pool as this bench sees it.
+trait Side: Send + Sync + 'static {
+    /// Takes one, yields if it is to be held, gives it back. How long the taking took, if that is asked for.
+    fn turn(&self, held: bool, timed: bool) -> impl Future<Output = Duration> + Send;
+}
+
+struct Noop;
+
+impl Connection for Noop {
+    fn broken(&self) -> bool {
+        false
+    }
+
+    async fn closed(&self) {
+        std::future::pending().await
+    }
+
+    async fn probe(&self, _: tokio::time::Instant) -> bool {
+        true
+    }
+
+    async fn close(&self, _: tokio::time::Instant) {}
+}
+
+struct Nowhere;
+
+impl Connector for Nowhere {
+    type Connection = Noop;
+    type Error = Infallible;
+
+    async fn connect(&self, _: &Server, _: Limits) -> std::result::Result<Noop, Infallible> {
+        Ok(Noop)
+    }
+
+    async fn discover(&self, _: &Noop) -> std::result::Result<Vec<Server>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn verdict(&self, error: &Infallible) -> Verdict {
+        match *error {}
+    }
+}
+
+impl bb8::ManageConnection for Nowhere {
+    type Connection = Noop;
+    type Error = Infallible;
+
+    async fn connect(&self) -> std::result::Result<Noop, Infallible> {
+        Ok(Noop)
+    }
+
+    async fn is_valid(&self, _: &mut Noop) -> std::result::Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn has_broken(&self, _: &mut Noop) -> bool {
+        false
+    }
+}
+
+impl deadpool::managed::Manager for Nowhere {
+    type Type = Noop;
+    type Error = Infallible;
+
+    async fn create(&self) -> std::result::Result<Noop, Infallible> {
+        Ok(Noop)
+    }
+
+    async fn recycle(
+        &self,
+        _: &mut Noop,
+        _: &deadpool::managed::Metrics,
+    ) -> deadpool::managed::RecycleResult<Infallible> {
+        Ok(())
+    }
+}
+
+struct Floor {
+    permits: Semaphore,
+    idle: Mutex<VecDeque<Arc<Noop>>>,
+    clock: CounterClock,
+}
+
+impl Side for Floor {
+    async fn turn(&self, held: bool, timed: bool) -> Duration {
+        let begun = timed.then(Instant::now);
+        black_box(self.clock.now());
+        let Ok(permit) = self.permits.acquire().await else { return Duration::ZERO };
+        let taken = self.idle.lock().ok().and_then(|mut idle| idle.pop_front());
+        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if held {
+            tokio::task::yield_now().await;
+        }
+        black_box(self.clock.now());
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.extend(taken);
+        }
+        drop(permit);
+        waited
+    }
+}
+
+impl Side for Pool<Nowhere> {
+    async fn turn(&self, held: bool, timed: bool) -> Duration {
+        let begun = timed.then(Instant::now);
+        let taken = self.get(Want::within(WITHIN)).await;
+        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if held {
+            tokio::task::yield_now().await;
+        }
+        black_box(taken.is_ok());
+        waited
+    }
+}
+
+impl Side for bb8::Pool<Nowhere> {
+    async fn turn(&self, held: bool, timed: bool) -> Duration {
+        let begun = timed.then(Instant::now);
+        let taken = self.get().await;
+        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if held {
+            tokio::task::yield_now().await;
+        }
+        black_box(taken.is_ok());
+        waited
+    }
+}
+
+impl Side for deadpool::managed::Pool<Nowhere> {
+    async fn turn(&self, held: bool, timed: bool) -> Duration {
+        let begun = timed.then(Instant::now);
+        let taken = self.get().await;
+        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if held {
+            tokio::task::yield_now().await;
+        }
+        black_box(taken.is_ok());
+        waited
+    }
+}
+
+pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
+    let runtime = crate::runtime()?;
+    let guard = runtime.enter();
+    let settings = Settings {
+        servers: vec!["127.0.0.1:1".to_owned()],
+        discovery: false,
+        start_jitter: Duration::ZERO,
+        slow_start: Duration::ZERO,
+        connections_per_server: Some(CONNECTIONS),
+        ..Settings::default()
+    };
+    let ours = Arc::new(Pool::start(Nowhere, settings)?);
+    let by = tokio::time::Instant::now() + WITHIN;
+    if !runtime.block_on(ours.control().ready(CONNECTIONS, by)) {
+        return Err("the pool did not fill".into());
+    }
+    let bb8 = bb8::Pool::builder().max_size(CONNECTIONS).min_idle(CONNECTIONS).connection_timeout(WITHIN);
+    let bb8 = Arc::new(runtime.block_on(bb8.build(Nowhere))?);
+    let deadpool = deadpool::managed::Pool::builder(Nowhere).max_size(CONNECTIONS as usize);
+    let deadpool = Arc::new(deadpool.build()?);
+    let floor = Arc::new(Floor {
+        permits: Semaphore::new(CONNECTIONS as usize),
+        idle: Mutex::new((0..CONNECTIONS).map(|_| Arc::new(Noop)).collect()),
+        clock: CounterClock::default(),
+    });
+    drop(guard);
+    let turns = Turns { runtime: &runtime, runs: reporter.runs, uses: options.uses, tasks: 1, held: false };
+    if reporter.wants("one-task-bb8") {
+        report(reporter, "one-task-bb8", "bb8", turns.take(&ours, &bb8)?);
+    }
+    if reporter.wants("one-task-deadpool") {
+        report(reporter, "one-task-deadpool", "deadpool", turns.take(&ours, &deadpool)?);
+    }
+    let floors = [
+        ("one-task-floor", 1, false),
+        ("tasks-64-floor", 64, false),
+        ("tasks-1024-floor", 1024, false),
+        ("held-64-floor", 64, true),
+        ("held-1024-floor", 1024, true),
+    ];
+    for (figure, tasks, held) in floors {
+        if reporter.wants(figure) {
+            report(reporter, figure, "floor", Turns { tasks, held, ..turns }.take(&ours, &floor)?);
+        }
+    }
+    if reporter.wants("fairness") {
+        fairness(reporter, Turns { tasks: 1024, held: true, ..turns }, &ours, &deadpool)?;
+    }
+    Ok(())
+}
+
+fn report(reporter: &mut Reporter, figure: &'static str, peer: &'static str, [ours, theirs]: [Vec<f64>; 2]) {
+    reporter.report(&Measured { figure, unit: "ns", better: Better::Lower, ours, peer: Some((peer, theirs)) });
+}
+
+#[derive(Clone, Copy)]
+struct Turns<'a> {
+    runtime: &'a tokio::runtime::Runtime,
+    runs: u32,
+    uses: u64,
+    tasks: u64,
+    held: bool,
+}
+
+impl Turns<'_> {
+    /// Nanoseconds per use of each side, one value per run.
+    fn take(self, ours: &Arc<impl Side>, theirs: &Arc<impl Side>) -> Result<[Vec<f64>; 2]> {
+        let mut values = [Vec::new(), Vec::new()];
+        for _ in 0..self.runs {
+            let mut slices = [Vec::new(), Vec::new()];
+            for _ in 0..self.uses.div_ceil(SLICE) {
+                slices[0].push(self.slice(ours, false)?.0);
+                slices[1].push(self.slice(theirs, false)?.0);
+            }
+            for (values, slices) in values.iter_mut().zip(slices) {
+                values.push(median(&slices));
+            }
+        }
+        Ok(values)
+    }
+
+    /// Nanoseconds per use, and how long each waited, if that is asked for.
+    fn slice(self, side: &Arc<impl Side>, timed: bool) -> Result<(f64, Vec<Duration>)> {
+        let (held, each) = (self.held, SLICE.div_ceil(self.tasks));
+        let running = async {
+            let begun = Instant::now();
+            let tasks: Vec<_> = (0..self.tasks)
+                .map(|_| {
+                    let side = side.clone();
+                    tokio::spawn(async move {
+                        let mut waits = Vec::with_capacity(if timed { each as usize } else { 0 });
+                        for _ in 0..each {
+                            let waited = side.turn(held, timed).await;
+                            if timed {
+                                waits.push(waited);
+                            }
+                        }
+                        waits
+                    })
+                })
+                .collect();
+            let mut waits = Vec::new();
+            for task in tasks {
+                waits.append(&mut task.await?);
+            }
+            Result::Ok((begun.elapsed().as_nanos() as f64 / (each * self.tasks) as f64, waits))
+        };
+        self.runtime.block_on(running)
+    }
+}
+
+/// The waits of a run's slices together: one 99th percentile and one maximum per run and side.
+fn fairness(reporter: &mut Reporter, turns: Turns<'_>, ours: &Arc<impl Side>, theirs: &Arc<impl Side>) -> Result<()> {
+    let mut p99 = [Vec::new(), Vec::new()];
+    let mut max = [Vec::new(), Vec::new()];
+    for _ in 0..turns.runs {
+        let mut slices = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+        for _ in 0..turns.uses.div_ceil(SLICE) {
+            let waits = [turns.slice(ours, true)?.1, turns.slice(theirs, true)?.1];
+            for (side, mut waits) in waits.into_iter().enumerate() {
+                waits.sort_unstable();
+                let micros = |at: usize| waits.get(at).map_or(f64::NAN, |wait| wait.as_nanos() as f64 / 1000.0);
+                slices[0][side].push(micros(waits.len() * 99 / 100));
+                slices[1][side].push(micros(waits.len() - 1));
+            }
+        }
+        for side in 0..2 {
+            p99[side].push(median(&slices[0][side]));
+            max[side].push(median(&slices[1][side]));
+        }
+    }
+    for (figure, [ours, theirs]) in [("fairness-p99-deadpool", p99), ("fairness-max-deadpool", max)] {
+        let peer = Some(("deadpool", theirs));
+        reporter.report(&Measured { figure, unit: "µs", better: Better::Lower, ours, peer });
+    }
+    Ok(())
+}
