@@ -9,6 +9,7 @@ mod drain;
 mod embedded;
 mod engine;
 mod failover;
+mod fence;
 mod figure;
 mod hive_load;
 mod idle;
@@ -63,6 +64,8 @@ enum Bench {
     Checkout(checkout::Options),
     /// Until another leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
     Failover(failover::Options),
+    /// What a fence costs: `fenced-delete-<backend>`, `beat-during-fence-<backend>`
+    Fence(fence::Options),
     /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it
     HiveLoad(hive_load::Options),
 }
@@ -102,6 +105,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
         Bench::Checkout(options) => checkout::measure(options, &mut reporter("checkout")),
         Bench::Failover(options) => failover::measure(options, &mut reporter("failover")),
+        Bench::Fence(options) => fence::measure(options, &mut reporter("fence")),
         Bench::HiveLoad(options) => hive_load::measure(options, &mut reporter("hive-load")),
         Bench::Engine(options) => {
             let mut reporter = reporter("engine");
