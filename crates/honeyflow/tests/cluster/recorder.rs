@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -26,6 +26,7 @@ struct Known {
 #[derive(Default)]
 struct Notes {
     keys: HashMap<String, Known>,
+    calls: Vec<Instant>,
     wrong: Vec<String>,
 }
 
@@ -55,6 +56,11 @@ impl Recorder {
     /// What was said last for a key.
     pub fn last(&self, key: &str) -> Value {
         self.notes().keys.get(key).map_or(Value::Null, |known| known.body.clone())
+    }
+
+    /// When each call came in.
+    pub fn calls(&self) -> Vec<Instant> {
+        self.notes().calls.clone()
     }
 
     /// Overlaps and versions that fell.
@@ -90,6 +96,7 @@ impl Recorder {
 
     fn begin(&self, key: &str, idempotency: &str, version: u64, body: &str) {
         let mut notes = self.notes();
+        notes.calls.push(Instant::now());
         let known = notes.keys.entry(key.to_owned()).or_default();
         let mut wrong = Vec::new();
         if known.open {
