@@ -42,10 +42,9 @@ pub struct Connection {
 struct Shared {
     /// As errors name it.
     server: Arc<str>,
-    /// Under which prepared statements are remembered: stays the same when the address changes.
-    identity: Arc<str>,
     version: Version,
     compression: Compression,
+    streams_max: u16,
     requests: mpsc::Sender<Exchange>,
     /// Why it ended.
     ended: watch::Receiver<Option<Arc<Cause>>>,
@@ -104,13 +103,12 @@ impl Connection {
     /// Connects to a server by TCP. A refused version of the protocol is followed by the next lower one, on a new stream.
     pub async fn connect(to: SocketAddr, settings: &Settings, limits: Limits) -> Result<Self, Error> {
         let server: Arc<str> = to.to_string().into();
-        Self::connect_as(&server, Arc::clone(&server), settings, limits, || tcp(to, settings, limits.tcp)).await
+        Self::connect_as(&server, settings, limits, || tcp(to, settings, limits.tcp)).await
     }
 
-    /// The same over streams of any kind; `identity` is what the server is known by for good.
+    /// The same over streams of any kind. What the server has prepared is remembered under its name.
     pub async fn connect_as<S, F>(
         server: &Arc<str>,
-        identity: Arc<str>,
         settings: &Settings,
         limits: Limits,
         dial: impl Fn() -> F,
@@ -124,14 +122,14 @@ impl Connection {
             let stream = dial().await.map_err(|error| Cause::Connect(Arc::new(error)).at(server))?;
             let by = Instant::now() + limits.ready;
             let opened = match &settings.tls {
-                None => open(stream, version, server, &identity, settings, by, limits.ready).await,
+                None => open(stream, version, server, settings, by, limits.ready).await,
                 Some(tls) => {
                     let secured = async {
                         let stream = timeout_at(by, tls.secure(stream, server)).await;
                         stream.map_err(|_| Cause::Silent { asked: "the TLS handshake", within: limits.ready })?
                     };
                     match secured.await {
-                        Ok(stream) => open(stream, version, server, &identity, settings, by, limits.ready).await,
+                        Ok(stream) => open(stream, version, server, settings, by, limits.ready).await,
                         Err(cause) => Err(cause),
                     }
                 }
@@ -156,6 +154,11 @@ impl Connection {
     /// What was agreed on; may be another than the one that was asked for.
     pub fn compression(&self) -> Compression {
         self.shared.compression
+    }
+
+    /// How many requests it carries at once.
+    pub fn streams_max(&self) -> u16 {
+        self.shared.streams_max
     }
 
     /// Requests that were sent and not answered yet, orphans included.
@@ -216,7 +219,6 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     stream: S,
     version: Version,
     server: &Arc<str>,
-    identity: &Arc<str>,
     settings: &Settings,
     by: Instant,
     within: Duration,
@@ -232,9 +234,9 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     tokio::spawn(transport.run(close, end));
     let shared = Shared {
         server: Arc::clone(server),
-        identity: Arc::clone(identity),
         version,
         compression,
+        streams_max: settings.streams_max,
         requests,
         ended,
         closing,
@@ -244,7 +246,7 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     Ok(Connection { shared: Arc::new(shared) })
 }
 
-async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -> std::io::Result<TcpStream> {
+pub(crate) async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -> std::io::Result<TcpStream> {
     let late = |_| {
         let text = format!("no connection was accepted within {within:?}");
         std::io::Error::new(std::io::ErrorKind::TimedOut, text)

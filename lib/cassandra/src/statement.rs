@@ -85,18 +85,13 @@ impl Statement {
         self.columns_fixed
     }
 
-    pub(crate) fn at(&self, identity: &Arc<str>) -> Arc<Known> {
-        Arc::clone(lock(&self.shared.at).entry(Arc::clone(identity)).or_default())
+    pub(crate) fn at(&self, server: &Arc<str>) -> Arc<Known> {
+        Arc::clone(lock(&self.shared.at).entry(Arc::clone(server)).or_default())
     }
 
     /// As any server knows it: enough to tell where a key lives.
     pub fn anywhere(&self) -> Option<Arc<Prepared>> {
         lock(&self.shared.at).values().find_map(|known| known.prepared())
-    }
-
-    /// A server that has left, or has forgotten everything.
-    pub fn forget(&self, identity: &str) {
-        lock(&self.shared.at).remove(identity);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::wire::{self, Answer, Bound, Code, Prepared, Request, Response, Versio
 impl Connection {
     /// What the server knows of the statement; prepares it there if nobody has.
     pub async fn prepare(&self, statement: &Statement, by: Instant) -> Result<Arc<Prepared>, Error> {
-        let known = statement.at(&self.shared.identity);
+        let known = statement.at(&self.shared.server);
         match known.prepared() {
             Some(prepared) => Ok(prepared),
             None => self.prepare_anew(statement, &known, None, by).await,
@@ -73,7 +73,7 @@ impl Connection {
         let first = self.execute_as(statement, &prepared, values, how, by, guard).await;
         match first {
             Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
-                let known = statement.at(&self.shared.identity);
+                let known = statement.at(&self.shared.server);
                 let prepared = self.prepare_anew(statement, &known, Some(&prepared), by).await?;
                 self.execute_as(statement, &prepared, values, how, by, None).await
             }
@@ -105,7 +105,7 @@ impl Connection {
                     columns: Arc::clone(rows.columns()),
                     ..(**prepared).clone()
                 };
-                statement.at(&self.shared.identity).set(Arc::new(changed));
+                statement.at(&self.shared.server).set(Arc::new(changed));
             }
             response.answer = Answer::Rows(rows);
         }
@@ -132,7 +132,7 @@ impl Connection {
                 // The server names one, and has most likely forgotten them all.
                 for (part, (prepared, _)) in batch.parts().zip(&bound) {
                     if let Some(statement) = &part.statement {
-                        let known = statement.at(&self.shared.identity);
+                        let known = statement.at(&self.shared.server);
                         self.prepare_anew(statement, &known, prepared.as_ref(), by).await?;
                     }
                 }

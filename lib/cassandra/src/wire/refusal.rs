@@ -162,6 +162,35 @@ impl Refusal {
     }
 }
 
+impl Code {
+    /// As it goes over the wire.
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::Server => 0x0000,
+            Self::Protocol => 0x000a,
+            Self::BadCredentials => 0x0100,
+            Self::Unavailable { .. } => 0x1000,
+            Self::Overloaded => 0x1001,
+            Self::Bootstrapping => 0x1002,
+            Self::Truncate => 0x1003,
+            Self::WriteTimeout { .. } => 0x1100,
+            Self::ReadTimeout { .. } => 0x1200,
+            Self::ReadFailure { .. } => 0x1300,
+            Self::FunctionFailure { .. } => 0x1400,
+            Self::WriteFailure { .. } => 0x1500,
+            Self::CdcWriteFailure => 0x1600,
+            Self::CasUnknown { .. } => 0x1700,
+            Self::Syntax => 0x2000,
+            Self::Unauthorized => 0x2100,
+            Self::Invalid => 0x2200,
+            Self::Config => 0x2300,
+            Self::AlreadyExists { .. } => 0x2400,
+            Self::Unprepared { .. } => 0x2500,
+            Self::Other(number) => number.cast_unsigned(),
+        }
+    }
+}
+
 fn consistency(from: &mut Reader<'_>) -> Result<Consistency, Malformed> {
     Consistency::of_code(from.u16("consistency")?)
 }

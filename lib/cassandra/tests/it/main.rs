@@ -7,5 +7,6 @@ mod hostile;
 mod random;
 mod real;
 mod scripted;
+mod session;
 mod speak;
 mod topology;

@@ -47,7 +47,7 @@ async fn over(stream: DuplexStream, settings: &Settings) -> Result<(), Error> {
         let stream = stream.lock().unwrap().take();
         async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
     };
-    let connection = Connection::connect_as(&"server".into(), "server".into(), settings, limits(), dial).await?;
+    let connection = Connection::connect_as(&"server".into(), settings, limits(), dial).await?;
     let how = Options::within(PATIENCE);
     let statement = Statement::new("SELECT v FROM t");
     let first = connection.execute(&statement, (), &how).await?.into_rows();

@@ -1,0 +1,189 @@
+//! A cluster to work with: every request goes to a server that holds its data, is healthy and has room, within one
+//! deadline, and again elsewhere where that is safe.
+
+mod cache;
+mod pages;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use honeyflow_pool::{Loan, Pool, Provider, SettingsError, Want};
+use tokio::time::Instant;
+
+use crate::batch::Batch;
+use crate::cluster::Cluster;
+use crate::connection::Settings;
+use crate::options::Options;
+use crate::statement::{Statement, token};
+use crate::value::{BindAll, bind_all};
+use crate::wire::{Answer, Response};
+use cache::Cache;
+
+pub use pages::Pages;
+
+/// What became of a request that did not succeed: where, after how long, whether it may have been executed.
+pub type Error = honeyflow_pool::Error<Cluster>;
+
+/// ```no_run
+/// use std::time::Duration;
+/// use honeyflow_cassandra::{Consistency, Options, Session, connection};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let servers = honeyflow_pool::Settings { servers: vec!["127.0.0.1".into()], ..Default::default() };
+/// let session = Session::open(connection::Settings::default(), servers)?;
+/// let put = session.prepare("INSERT INTO shop.book (id, title) VALUES (?, ?)").await?;
+/// let how = Options::within(Duration::from_secs(2)).consistency(Consistency::LocalQuorum).timestamp(17).idempotent();
+/// session.execute(&put, (1_i32, "Bees"), &how).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Session {
+    pool: Pool<Cluster>,
+    statements: Arc<Cache>,
+    token_aware: bool,
+}
+
+/// How many statements are remembered.
+const STATEMENTS_MAX: usize = 1000;
+const AGREEMENT_TIME: Duration = Duration::from_secs(10);
+const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
+
+impl Session {
+    /// Starts the pool; connections are opened in the background.
+    ///
+    /// # Errors
+    /// All that is wrong with the settings of the pool.
+    pub fn open(settings: Settings, servers: impl Provider) -> Result<Self, SettingsError> {
+        let pool = Pool::start(Cluster::new(settings), servers)?;
+        Ok(Self { pool, statements: Arc::new(Cache::new(STATEMENTS_MAX)), token_aware: true })
+    }
+
+    /// Whether requests go to those who hold the data; on unless said otherwise.
+    #[must_use]
+    pub fn token_aware(self, token_aware: bool) -> Self {
+        Self { token_aware, ..self }
+    }
+
+    pub fn pool(&self) -> &Pool<Cluster> {
+        &self.pool
+    }
+
+    /// A statement without values.
+    pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
+        let by = Instant::now() + how.within;
+        let conditional = crate::conditional::is_conditional(text);
+        let want = want(how, conditional);
+        let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
+            let guard = Box::new(loan.in_flight());
+            loan.query_by(text, how, by, Some(guard)).await
+        });
+        let response = response.await?;
+        if matches!(response.answer, Answer::Schema(_)) {
+            self.await_agreement().await;
+        }
+        Ok(response)
+    }
+
+    /// The statement, prepared at one server at least. The same text gives the same statement.
+    pub async fn prepare(&self, text: &str) -> Result<Statement, Error> {
+        let statement = self.statements.get(text);
+        if statement.anywhere().is_none() {
+            let how = Options::default().idempotent();
+            let by = Instant::now() + how.within;
+            let statement = &statement;
+            self.pool.with(want(&how, false), |loan| async move { loan.prepare(statement, by).await }).await?;
+        }
+        Ok(statement)
+    }
+
+    pub async fn execute(
+        &self,
+        statement: &Statement,
+        values: impl BindAll + Send + Sync,
+        how: &Options,
+    ) -> Result<Response, Error> {
+        self.execute_dyn(statement, &values, how).await
+    }
+
+    pub(crate) async fn execute_dyn(
+        &self,
+        statement: &Statement,
+        values: &(dyn BindAll + Send + Sync),
+        how: &Options,
+    ) -> Result<Response, Error> {
+        let by = Instant::now() + how.within;
+        let want = self.near(want(how, statement.is_conditional()), statement, values);
+        let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
+            let guard = Box::new(loan.in_flight());
+            loan.execute_by(statement, values, how, by, Some(guard)).await
+        });
+        response.await
+    }
+
+    pub async fn batch(&self, batch: &Batch, how: &Options) -> Result<Response, Error> {
+        let by = Instant::now() + how.within;
+        let mut want = want(how, batch.is_conditional());
+        // Where its first statement goes.
+        if let Some(part) = batch.parts().next()
+            && let Some(statement) = &part.statement
+        {
+            want = self.near(want, statement, &*part.values);
+        }
+        let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
+            let guard = Box::new(loan.in_flight());
+            loan.batch_by(batch, how, by, Some(guard)).await
+        });
+        response.await
+    }
+
+    /// All rows, page by page, one page ahead.
+    pub fn pages(&self, statement: &Statement, values: impl BindAll + Send + Sync + 'static, how: &Options) -> Pages {
+        Pages::new(self.clone(), statement.clone(), Arc::new(values), how.clone())
+    }
+
+    fn near(&self, want: Want, statement: &Statement, values: &(dyn BindAll + Send + Sync)) -> Want {
+        let Some(mut replicas) = self.replicas(statement, values).filter(|replicas| !replicas.is_empty()) else {
+            return want;
+        };
+        if statement.is_conditional() {
+            // Always the same first one: two that try for a row at two servers hinder each other.
+            replicas.truncate(1);
+        }
+        want.near(replicas)
+    }
+
+    fn replicas(
+        &self,
+        statement: &Statement,
+        values: &(dyn BindAll + Send + Sync),
+    ) -> Option<Vec<honeyflow_pool::ServerId>> {
+        let prepared = statement.anywhere().filter(|prepared| self.token_aware && !prepared.key.is_empty())?;
+        let keyspace = &prepared.parameters.first()?.keyspace;
+        let token = token(&prepared, &bind_all(values, &prepared.parameters).ok()?)?;
+        Some(self.pool.connector().map().replicas(keyspace, token))
+    }
+
+    /// After a change of our own: until all servers have the same schema, or long enough.
+    async fn await_agreement(&self) {
+        let by = Instant::now() + AGREEMENT_TIME;
+        let how = Options::default().idempotent();
+        while Instant::now() < by {
+            let agreed = self.pool.with(want(&how, false), |loan| async move {
+                let dialled = loan.server().address;
+                crate::topology::Topology::ask(&loan, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
+            });
+            if matches!(agreed.await, Ok(true)) {
+                return;
+            }
+            tokio::time::sleep(AGREEMENT_LOOK).await;
+        }
+        tracing::warn!("the servers did not agree on the schema within {AGREEMENT_TIME:?}");
+    }
+}
+
+/// Conditional statements are never idempotent, whatever was said: they may not run twice, nor at two servers.
+fn want(how: &Options, conditional: bool) -> Want {
+    let want = Want::within(how.within);
+    if how.idempotent && !conditional { want.idempotent() } else { want }
+}

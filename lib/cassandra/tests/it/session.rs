@@ -1,0 +1,336 @@
+//! Sessions over clusters of scripted servers, each at a port of its own, and over a real one.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cassandra_protocol::frame::message_request::RequestBody;
+use honeyflow_cassandra::connection::Settings;
+use honeyflow_cassandra::token::Token;
+use honeyflow_cassandra::wire::{Compression, Version};
+use honeyflow_cassandra::{Bind, Options, Session, Type, Value};
+use honeyflow_pool::settings::SpeculateAfter;
+use honeyflow_pool::{Executed, Kind, Settings as PoolSettings};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::connection::{PATIENCE, patient};
+use crate::real::Real;
+use crate::scripted::{Heard, Say, Script, refuse, text_row};
+use crate::speak::{self, Body, opcode};
+
+type Instead = fn() -> Say;
+
+/// What the servers of a cluster share.
+#[derive(Clone, Default)]
+struct Cluster {
+    members: Arc<Mutex<Vec<(SocketAddr, i64)>>>,
+    /// Keys that each server was asked for.
+    asked: Arc<Mutex<Vec<(usize, i32)>>>,
+    prepares: Arc<AtomicUsize>,
+    /// What a server says to an EXECUTE instead of the usual.
+    instead: Arc<Mutex<BTreeMap<usize, Instead>>>,
+    registered: Arc<Mutex<Vec<usize>>>,
+    disagreeing: Arc<AtomicBool>,
+}
+
+impl Cluster {
+    /// Servers that own the ring up to their token, each.
+    async fn of(tokens: &[i64]) -> Self {
+        let cluster = Self::default();
+        for (number, token) in tokens.iter().enumerate() {
+            let own = cluster.clone();
+            let script = Script::new(move |heard| own.say(number, heard));
+            let watching = cluster.clone();
+            let script = script.first(move |heard| {
+                if matches!(heard.request, RequestBody::Register(_)) {
+                    watching.registered.lock().unwrap().push(number);
+                }
+                None
+            });
+            let address = script.listen().await;
+            cluster.members.lock().unwrap().push((address, *token));
+        }
+        cluster
+    }
+
+    fn say(&self, own: usize, heard: &Heard) -> Say {
+        match &heard.request {
+            RequestBody::Query(query) if query.query.contains("system.local") => self.table(|number| number == own),
+            RequestBody::Query(query) if query.query.contains("peers_v2") => self.table(|number| number != own),
+            RequestBody::Query(query) if query.query.contains("system_schema.keyspaces") => {
+                let kind = Type::Map(Box::new((Type::Text, Type::Text)));
+                let pair = |key: &str, value: &str| (Value::Text(key.to_owned()), Value::Text(value.to_owned()));
+                let map = Value::Map(vec![pair("class", "SimpleStrategy"), pair("replication_factor", "1")]);
+                let cells = vec![cell(&Type::Text, &Value::Text("k".to_owned())), cell(&kind, &map)];
+                let columns = [("keyspace_name", Type::Text), ("replication", kind)];
+                Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None))
+            }
+            RequestBody::Query(query) if query.query.starts_with("CREATE") => {
+                let body = Body::new().i32(5).string("CREATED").string("TABLE").string("k").string("t");
+                Say::Answer(opcode::RESULT, body.0)
+            }
+            RequestBody::Query(query) => text_row(&query.query),
+            RequestBody::Prepare(_) => {
+                self.prepares.fetch_add(1, Ordering::Relaxed);
+                let body = speak::prepared(heard.version, b"id", &[("id", Type::Int)], &[0], &[("n", Type::Int)]);
+                Say::Answer(opcode::RESULT, body)
+            }
+            RequestBody::Execute(execute) => {
+                let values = execute.query_parameters.values.as_ref();
+                let Some(peer_query::QueryValues::SimpleValues(values)) = values else { panic!("no values") };
+                let peer_query::Value::Some(key) = &values[0] else { panic!("no key") };
+                self.asked.lock().unwrap().push((own, i32::from_be_bytes(key.clone().try_into().unwrap())));
+                if let Some(instead) = self.instead.lock().unwrap().get(&own) {
+                    return instead();
+                }
+                let row = vec![Some(i32::try_from(own).unwrap().to_be_bytes().to_vec())];
+                Say::Answer(opcode::RESULT, speak::rows(&[("n", Type::Int)], &[row], None))
+            }
+            _ => Say::Nothing,
+        }
+    }
+
+    fn table(&self, shows: impl Fn(usize) -> bool) -> Say {
+        let tokens = Type::Set(Box::new(Type::Text));
+        let columns = [
+            ("host_id", Type::Uuid),
+            ("data_center", Type::Text),
+            ("rack", Type::Text),
+            ("tokens", tokens.clone()),
+            ("partitioner", Type::Text),
+            ("native_address", Type::Inet),
+            ("native_port", Type::Int),
+            ("schema_version", Type::Uuid),
+        ];
+        let text = |text: &str| Value::Text(text.to_owned());
+        let disagreeing = self.disagreeing.load(Ordering::Relaxed);
+        let members = self.members.lock().unwrap();
+        let rows = members.iter().enumerate().filter(|(number, _)| shows(*number)).map(|(number, (address, token))| {
+            let schema = if disagreeing { number as u128 + 100 } else { 100 };
+            vec![
+                cell(&Type::Uuid, &Value::Uuid(Uuid::from_u128(number as u128 + 1))),
+                cell(&Type::Text, &text("north")),
+                cell(&Type::Text, &text("r1")),
+                cell(&tokens, &Value::Set(vec![text(&token.to_string())])),
+                cell(&Type::Text, &text("org.apache.cassandra.dht.Murmur3Partitioner")),
+                cell(&Type::Inet, &Value::Inet(address.ip())),
+                cell(&Type::Int, &Value::Int(address.port().into())),
+                cell(&Type::Uuid, &Value::Uuid(Uuid::from_u128(schema))),
+            ]
+        });
+        Say::Answer(opcode::RESULT, speak::rows(&columns, &rows.collect::<Vec<_>>(), None))
+    }
+
+    /// Knows the first server only; the others are found.
+    async fn session(&self, change: impl FnOnce(&mut PoolSettings)) -> Session {
+        let (first, count) = {
+            let members = self.members.lock().unwrap();
+            (members[0].0, members.len())
+        };
+        let mut settings = PoolSettings {
+            servers: vec![first.to_string()],
+            tcp_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            slow_start: Duration::ZERO,
+            early_refusal: false,
+            ..PoolSettings::default()
+        };
+        change(&mut settings);
+        let session = Session::open(Settings::default(), settings).unwrap();
+        let open = || {
+            let status = session.pool().status();
+            status.servers.len() == count && status.servers.iter().all(|server| server.open > 0)
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while !open() {
+            assert!(Instant::now() < deadline, "the cluster was not found: {:?}", session.pool().status());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        session
+    }
+}
+
+mod peer_query {
+    pub use cassandra_protocol::query::QueryValues;
+    pub use cassandra_protocol::types::value::Value;
+}
+
+fn cell(kind: &Type, value: &Value) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    value.bind(kind, &mut out).unwrap();
+    Some(out)
+}
+
+const SELECT: &str = "SELECT n FROM k.t WHERE id = ?";
+
+#[tokio::test]
+async fn cq_11_requests_go_to_those_who_hold_the_data() {
+    let cluster = Cluster::of(&[-3_000_000_000_000_000_000, 3_000_000_000_000_000_000, i64::MAX]).await;
+    let session = cluster.session(|_| {}).await;
+    let get = session.prepare(SELECT).await.unwrap();
+    for id in 0..60_i32 {
+        session.execute(&get, (id,), &patient()).await.unwrap();
+    }
+    let owner = |id: i32| match Token::of_key(&id.to_be_bytes()).0 {
+        ..=-3_000_000_000_000_000_000 => 0,
+        -2_999_999_999_999_999_999..=3_000_000_000_000_000_000 => 1,
+        _ => 2,
+    };
+    let asked = cluster.asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 60);
+    for (server, id) in asked {
+        assert_eq!(server, owner(id), "{id}");
+    }
+    // Without it, they go anywhere.
+    cluster.asked.lock().unwrap().clear();
+    let blind = session.clone().token_aware(false);
+    let only_one = (0..).find(|id| owner(*id) == 1).unwrap();
+    for _ in 0..60 {
+        blind.execute(&get, (only_one,), &patient()).await.unwrap();
+    }
+    let elsewhere = cluster.asked.lock().unwrap().iter().filter(|(server, _)| *server != 1).count();
+    assert!(elsewhere > 0);
+}
+
+#[tokio::test]
+async fn cq_13_notices_are_asked_for_at_one_server_alone() {
+    let cluster = Cluster::of(&[0, 1, 2]).await;
+    let _session = cluster.session(|_| {}).await;
+    assert_eq!(*cluster.registered.lock().unwrap(), [0]);
+}
+
+#[tokio::test]
+async fn cq_9_a_statement_is_prepared_once_at_each_server_that_executes_it() {
+    let cluster = Cluster::of(&[0, i64::MAX]).await;
+    let session = cluster.session(|_| {}).await;
+    for id in 0..40_i32 {
+        let get = session.prepare(SELECT).await.unwrap();
+        session.execute(&get, (id,), &patient()).await.unwrap();
+    }
+    assert_eq!(cluster.prepares.load(Ordering::Relaxed), 2);
+}
+
+/// An id whose data is at that server of two, where the first has all tokens up to 0.
+fn id_at(server: usize) -> i32 {
+    (0..).find(|id: &i32| usize::from(Token::of_key(&id.to_be_bytes()).0 > 0) == server).unwrap()
+}
+
+#[tokio::test]
+async fn cq_15_an_overloaded_server_is_left_for_another_if_that_is_harmless() {
+    let cluster = Cluster::of(&[0, i64::MAX]).await;
+    let session = cluster.session(|_| {}).await;
+    let get = session.prepare(SELECT).await.unwrap();
+    let at = id_at(0);
+    session.execute(&get, (at,), &patient()).await.unwrap();
+    cluster.instead.lock().unwrap().insert(0, || refuse(0x1001, Body::new()));
+    let rows = session.execute(&get, (at,), &patient().idempotent()).await.unwrap().into_rows();
+    assert_eq!(rows.first::<(i32,)>().unwrap(), Some((1,)));
+    let error = session.execute(&get, (at,), &patient()).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown));
+    // What is wrong with the request is wrong everywhere.
+    cluster.instead.lock().unwrap().insert(0, || refuse(0x2200, Body::new()));
+    cluster.asked.lock().unwrap().clear();
+    let error = session.execute(&get, (at,), &patient().idempotent()).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x2200), Executed::No));
+    assert!(!error.transient());
+    assert_eq!(cluster.asked.lock().unwrap().len(), 1);
+}
+
+/// PL-85
+#[tokio::test]
+async fn cq_11_a_second_server_is_asked_beside_a_silent_one_for_idempotent_statements_only() {
+    let cluster = Cluster::of(&[0, i64::MAX]).await;
+    let session = cluster.session(|settings| {
+        settings.speculate_after = SpeculateAfter::Time(Duration::from_millis(20));
+        settings.speculate_budget = 100;
+    });
+    let session = session.await;
+    let get = session.prepare(SELECT).await.unwrap();
+    let at = id_at(0);
+    session.execute(&get, (at,), &patient()).await.unwrap();
+    cluster.instead.lock().unwrap().insert(0, || Say::Nothing);
+    let rows = session.execute(&get, (at,), &patient().idempotent()).await.unwrap().into_rows();
+    assert_eq!(rows.first::<(i32,)>().unwrap(), Some((1,)));
+    let brief = Options::within(Duration::from_millis(200));
+    for (statement, how) in [
+        (get.clone(), brief.clone()),
+        // Said to be idempotent, and yet it may not run at two servers at once.
+        (get.clone().conditional(true), brief.idempotent()),
+    ] {
+        cluster.asked.lock().unwrap().clear();
+        let error = session.execute(&statement, (at,), &how).await.unwrap_err();
+        assert_eq!(error.executed, Executed::Unknown);
+        assert_eq!(*cluster.asked.lock().unwrap(), [(0, at)]);
+    }
+}
+
+#[tokio::test]
+async fn cq_13_an_own_change_of_schema_waits_until_the_servers_agree() {
+    let cluster = Cluster::of(&[0, i64::MAX]).await;
+    let session = cluster.session(|_| {}).await;
+    cluster.disagreeing.store(true, Ordering::Relaxed);
+    let changing = session.clone();
+    let change = tokio::spawn(async move { changing.query("CREATE TABLE k.t", &patient()).await.unwrap() });
+    // Other requests go on meanwhile.
+    for _ in 0..20 {
+        session.query("SELECT 1", &patient()).await.unwrap();
+    }
+    assert!(!change.is_finished());
+    cluster.disagreeing.store(false, Ordering::Relaxed);
+    change.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_error_names_the_server_and_the_cause() {
+    let cluster = Cluster::of(&[0]).await;
+    let session = cluster.session(|_| {}).await;
+    let get = session.prepare(SELECT).await.unwrap();
+    let error = session.execute(&get, ("one",), &patient()).await.unwrap_err();
+    let address = cluster.members.lock().unwrap()[0].0;
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("column id: text does not fit int"), "{cause}");
+}
+
+#[tokio::test]
+async fn cq_14_a_real_cluster_is_written_and_read_page_by_page() {
+    let Some(real) = Real::server() else { return };
+    for (keyspace, version) in [("session_v4", Version::V4), ("session_v5", Version::V5)] {
+        let servers = PoolSettings {
+            servers: vec![real.address.to_string()],
+            tcp_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            early_refusal: false,
+            ..PoolSettings::default()
+        };
+        let session = Session::open(real.settings(version, Compression::Lz4), servers).unwrap();
+        for statement in [
+            format!("DROP KEYSPACE IF EXISTS {keyspace}"),
+            format!(
+                "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+            ),
+            format!("CREATE TABLE {keyspace}.t (id int, n int, PRIMARY KEY (id, n))"),
+        ] {
+            session.query(&statement, &patient()).await.unwrap();
+        }
+        let put = session.prepare(&format!("INSERT INTO {keyspace}.t (id, n) VALUES (?, ?)")).await.unwrap();
+        let how = patient().idempotent();
+        let all = (0..500_i32).map(|n| session.execute(&put, (1_i32, n), &how)).collect::<Vec<_>>();
+        for written in futures_util::future::join_all(all).await {
+            written.unwrap();
+        }
+        let get = session.prepare(&format!("SELECT n FROM {keyspace}.t WHERE id = ?")).await.unwrap();
+        let mut pages = session.pages(&get, (1_i32,), &patient().page_size(90));
+        let mut read = Vec::new();
+        let mut count = 0;
+        while let Some(rows) = pages.next().await {
+            count += 1;
+            read.extend(rows.unwrap().typed::<(i32,)>().map(|row| row.unwrap().0));
+        }
+        assert_eq!(count, 6);
+        assert_eq!(read, (0..500).collect::<Vec<_>>());
+    }
+}
