@@ -46,7 +46,7 @@ impl Connection for Noop {
     }
 
     async fn closed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     async fn probe(&self, _: tokio::time::Instant) -> bool {

@@ -40,7 +40,6 @@ pub use status::{ServerStatus, Status};
 
 use control::Draining;
 use handoff::Waiter;
-use histogram::Histogram;
 use open::Worn;
 use pace::Pace;
 use queue::Queue;
@@ -123,10 +122,6 @@ pub struct Core<K> {
     cursor: usize,
     canary: u32,
     pace: Pace,
-    /// Times of use in the whole pool, fading.
-    uses: Histogram,
-    median_use: Duration,
-    faded_at: Moment,
     /// When the expiry task will look next.
     armed: Moment,
     tick_at: Moment,
@@ -204,9 +199,6 @@ impl<K: Carried> Core<K> {
             cursor: 0,
             canary: 0,
             pace: Pace::default(),
-            uses: Histogram::default(),
-            median_use: Duration::ZERO,
-            faded_at: Moment::default(),
             armed: Moment::FAR,
             tick_at: Moment::FAR,
             ticked_checkouts: 0,

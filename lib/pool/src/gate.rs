@@ -25,21 +25,24 @@ impl<K: Carried> Gate<K> {
 
     /// Makes one step and wakes who is to be woken; the other effects are the caller's. No result if the step panicked.
     #[inline]
-    pub fn enter<R>(&self, step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R) -> (Option<R>, Effects<K>) {
-        let mut effects = Effects::default();
+    pub fn enter<R>(
+        &self,
+        effects: &mut Effects<K>,
+        step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R,
+    ) -> Option<R> {
         let result = {
             // A panic never leaves the section, so the lock cannot be poisoned.
             let mut core = self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            match catch_unwind(AssertUnwindSafe(|| step(&mut core, &mut effects))) {
+            match catch_unwind(AssertUnwindSafe(|| step(&mut core, effects))) {
                 Ok(result) => Some(result),
                 Err(panic) => {
-                    core.broke(&told(&*panic), &mut effects);
+                    core.broke(&told(&*panic), effects);
                     None
                 }
             }
         };
         effects.wake.drain(..).for_each(Waker::wake);
-        (result, effects)
+        result
     }
 }
 

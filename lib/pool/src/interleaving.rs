@@ -18,9 +18,9 @@ use std::{
 use honeyflow_runtime::Moment;
 use loom::{sync::Notify, thread};
 
-use self::gate::Gate;
+use self::gate::Gate as Locked;
 use crate::{
-    core::{Carried, Checkout, Core, Ending, Key, Lent, Next, Open, PickUp, Request, Rules, State},
+    core::{Carried, Checkout, Core, Effects, Ending, Key, Lent, Next, Open, PickUp, Request, Rules, State},
     server::Server,
     settings::Settings,
 };
@@ -42,6 +42,15 @@ impl Wake for Signal {
     }
 }
 
+/// The gate, without the effects that only a shell can carry out.
+struct Gate<K>(Locked<K>);
+
+impl Gate<Plug> {
+    fn enter<R>(&self, step: impl FnOnce(&mut Core<Plug>, &mut Effects<Plug>) -> R) -> Option<R> {
+        self.0.enter(&mut Effects::default(), step)
+    }
+}
+
 type Shared = loom::sync::Arc<Gate<Plug>>;
 
 const NOW: Moment = Moment(1_000_000);
@@ -56,7 +65,7 @@ fn pool(connections: u32) -> Shared {
         decay_per_billion: Some(0),
         ..Settings::default()
     };
-    let gate = Gate::new(Core::new(Rules::from(&settings), State::Active, 1));
+    let gate = Gate(Locked::new(Core::new(Rules::from(&settings), State::Active, 1)));
     gate.enter(|core, effects| {
         core.discovered(&[Server::at(([127, 0, 0, 1], 1).into())], NOW, effects);
         let mut opens: Vec<Open> = Vec::new();
@@ -70,7 +79,7 @@ fn pool(connections: u32) -> Shared {
 
 fn begin(gate: &Gate<Plug>, due: Moment, waker: &Waker) -> Checkout<Plug> {
     let request = Request { due, ..Request::default() };
-    gate.enter(|core, effects| core.checkout(&request, NOW, waker, effects)).0.expect("no panic")
+    gate.enter(|core, effects| core.checkout(&request, NOW, waker, effects)).expect("no panic")
 }
 
 /// Waits until there is a connection or a refusal.
@@ -84,7 +93,7 @@ fn get(gate: &Gate<Plug>, due: Moment) -> Option<Lent<Plug>> {
     };
     loop {
         signal.0.wait();
-        match gate.enter(|core, effects| core.pick_up(waiter, NOW, &waker, effects)).0.expect("no panic") {
+        match gate.enter(|core, effects| core.pick_up(waiter, NOW, &waker, effects)).expect("no panic") {
             PickUp::Lent(lent) => return Some(lent),
             PickUp::Refused(_) => return None,
             PickUp::Waiting => {}
@@ -118,7 +127,6 @@ fn crowd(gate: &Gate<Plug>) -> (usize, usize, usize) {
         core.audit();
         core.crowd()
     })
-    .0
     .expect("the audit passes")
 }
 
@@ -175,7 +183,7 @@ fn pl_176_a_return_races_with_the_waiters_deadline() {
         gate.enter(|core, effects| core.expire(SOON, effects));
         waiting.join().unwrap();
         // A loan that had come to its deadline lost its connection; otherwise it is idle again.
-        let cut = gate.enter(|core, _| core.counters().use_timeouts).0.unwrap() as usize;
+        let cut = gate.enter(|core, _| core.counters().use_timeouts).unwrap() as usize;
         assert_eq!(crowd(&gate), (1 - cut, 0, 0));
     });
 }
@@ -211,10 +219,10 @@ fn pl_73_a_panic_inside_the_section_breaks_the_pool_and_wakes_everybody() {
         let gate = pool(1);
         let _held = get(&gate, LATE).expect("idle");
         let waiting = apart(&gate, |gate| assert!(get(gate, LATE).is_none()));
-        let (result, _) = gate.enter(|_, _| -> u32 { std::panic::resume_unwind(Box::new("planted")) });
+        let result = gate.enter(|_, _| -> u32 { std::panic::resume_unwind(Box::new("planted")) });
         assert_eq!(result, None);
         waiting.join().unwrap();
-        let (state, why) = gate.enter(|core, _| (core.state(), core.broken_by())).0.unwrap();
+        let (state, why) = gate.enter(|core, _| (core.state(), core.broken_by())).unwrap();
         assert_eq!(state, State::Broken);
         assert!(why.unwrap().contains("planted"));
     });

@@ -172,7 +172,8 @@ impl<C: Connector> Deref for Detached<C> {
 pub struct Get<'a, C: Connector> {
     shared: &'a Arc<Shared<C>>,
     want: Want,
-    tried: Tried,
+    /// Servers that were tried before; most requests have none.
+    tried: Option<Box<Tried>>,
     /// Given by a request that has begun before this try.
     due: Option<Moment>,
     site: &'static Location<'static>,
@@ -181,17 +182,17 @@ pub struct Get<'a, C: Connector> {
 
 impl<'a, C: Connector> Get<'a, C> {
     pub(crate) fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Get<'a, C> {
-        Get { shared, want, tried: Tried::new(), due: None, site, waiter: None }
+        Get { shared, want, tried: None, due: None, site, waiter: None }
     }
 
     /// A further try of a request that began before.
     pub(crate) fn again(mut self, tried: Tried, due: Moment) -> Get<'a, C> {
-        (self.tried, self.due) = (tried, Some(due));
+        (self.tried, self.due) = (Some(tried).filter(|tried| !tried.is_empty()).map(Box::new), Some(due));
         self
     }
 
     fn begin(&mut self, now: Moment, cx: &Context<'_>) -> Option<Checkout<Arc<Entry<C>>>> {
-        let (want, tried, due, site) = (&self.want, &mut self.tried, self.due, self.site);
+        let (want, tried, due, site) = (&self.want, self.tried.as_deref(), self.due, self.site);
         self.shared.enter(|core, effects| {
             let target = match &want.on {
                 None => None,
@@ -200,16 +201,14 @@ impl<'a, C: Connector> Get<'a, C> {
                     known => known,
                 },
             };
-            let near = match &want.near {
-                None => Tried::new(),
-                Some(ids) => ids.iter().filter_map(|id| core.server_key(id)).collect(),
-            };
+            let near: Option<Tried> =
+                want.near.as_ref().map(|ids| ids.iter().filter_map(|id| core.server_key(id)).collect());
             let request = Request {
                 class: want.class,
                 due: due.unwrap_or_else(|| now.after(want.within.unwrap_or(core.rules().deadline))),
                 target,
-                near,
-                tried: std::mem::take(tried),
+                near: near.as_deref().unwrap_or_default(),
+                tried: tried.map_or(&[], |tried| tried.as_slice()),
                 idempotent: want.idempotent,
                 site: Some(site),
             };

@@ -95,7 +95,8 @@ impl<C: Connector> Shared<C> {
         self: &Arc<Self>,
         step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
     ) -> Option<R> {
-        let (result, effects) = self.gate.enter(step);
+        let mut effects = Effects::default();
+        let result = self.gate.enter(&mut effects, step);
         if effects.rearm {
             self.signals.expiry.notify_one();
         }

@@ -10,16 +10,16 @@ use super::{Carried, Class, Core, Effects, Key, TICK, Tried, open::Worn, queue::
 use crate::error::Kind;
 
 /// What a request asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
     pub class: Class,
     pub due: Moment,
     /// This server or none.
     pub target: Option<Key>,
     /// These rather than others.
-    pub near: Tried,
+    pub near: &'a [Key],
     /// These not again.
-    pub tried: Tried,
+    pub tried: &'a [Key],
     pub idempotent: bool,
     pub site: Option<&'static Location<'static>>,
 }
@@ -116,7 +116,13 @@ impl Waiter {
 
 impl<K: Carried> Core<K> {
     /// A connection at once, a place among the waiters, or a refusal.
-    pub fn checkout(&mut self, request: &Request, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> Checkout<K> {
+    pub fn checkout(
+        &mut self,
+        request: &Request<'_>,
+        now: Moment,
+        waker: &Waker,
+        effects: &mut Effects<K>,
+    ) -> Checkout<K> {
         self.seen = self.seen.max(now);
         if let Some(kind) = self.state.refuses() {
             return Checkout::Refused(Refusal::of(kind));
@@ -135,14 +141,8 @@ impl<K: Carried> Core<K> {
             match self.take_ready(server, effects) {
                 Some(connection) => {
                     self.credit_request();
-                    return Checkout::Lent(self.lend(
-                        connection,
-                        request.due,
-                        request.site,
-                        now,
-                        Duration::ZERO,
-                        effects,
-                    ));
+                    self.lend(connection, request.due, request.site, now, effects);
+                    return Checkout::Lent(self.lent(connection, Duration::ZERO));
                 }
                 None if request.target.is_some() => break,
                 None => next = self.choose(request, now).filter(|again| *again != server),
@@ -184,9 +184,8 @@ impl<K: Carried> Core<K> {
         due: Moment,
         site: Option<&'static Location<'static>>,
         now: Moment,
-        waited: Duration,
         effects: &mut Effects<K>,
-    ) -> Lent<K> {
+    ) -> Key {
         let row = self.connections.get_mut(connection).expect("a ready connection exists");
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         row.in_flight += 1;
@@ -220,10 +219,15 @@ impl<K: Carried> Core<K> {
             self.tick_at = now.after(TICK);
             effects.rearm = true;
         }
+        row.server
+    }
+
+    pub(super) fn lent(&self, connection: Key, waited: Duration) -> Lent<K> {
+        let row = self.connections.get(connection).expect("a connection on loan exists");
         Lent { connection, server: row.server, carried: row.carried.clone(), waited }
     }
 
-    fn enqueue(&mut self, request: &Request, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> Checkout<K> {
+    fn enqueue(&mut self, request: &Request<'_>, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> Checkout<K> {
         if self.rules.fail_when_empty {
             return Checkout::Refused(Refusal::of(Kind::NoConnection));
         }
@@ -244,7 +248,7 @@ impl<K: Carried> Core<K> {
             arrived: now,
             due: request.due,
             target: request.target,
-            tried: request.tried.clone(),
+            tried: Tried::from_slice(request.tried),
             site: request.site,
             outcome: Outcome::Queued,
             waker: Some(waker.clone()),
@@ -290,7 +294,7 @@ impl<K: Carried> Core<K> {
     }
 
     /// Whether the wait would outlast the deadline, as far as that can be told.
-    fn too_late(&mut self, request: &Request, now: Moment) -> Option<Refusal> {
+    fn too_late(&mut self, request: &Request<'_>, now: Moment) -> Option<Refusal> {
         if !self.rules.early_refusal {
             return None;
         }
@@ -339,9 +343,7 @@ impl<K: Carried> Core<K> {
                 let dead = self.connections.get(connection).is_none_or(|row| row.carried.broken());
                 if !dead {
                     self.waiters.remove(waiter);
-                    let row = self.connections.get(connection).expect("looked at just now");
-                    let (server, carried) = (row.server, row.carried.clone());
-                    return PickUp::Lent(Lent { connection, server, carried, waited });
+                    return PickUp::Lent(self.lent(connection, waited));
                 }
                 self.counters.checkins += 1;
                 if self.connections.get(connection).is_some() {
@@ -452,7 +454,6 @@ impl<K: Carried> Core<K> {
         if ending == Ending::Answered {
             server.uses.record(used);
             server.health.answered(used);
-            self.uses.record(used);
         }
         let exclusive = row.streams == 1;
         if row.carried.broken() || exclusive && matches!(ending, Ending::Discarded | Ending::CutOff) {
@@ -572,13 +573,13 @@ impl<K: Carried> Core<K> {
         row.outcome = Outcome::Given(connection);
         effects.wake.extend(row.waker.take());
         let (due, site, waited) = (row.due, row.site, now.since(row.arrived));
-        let lent = self.lend(connection, due, site, now, waited, effects);
+        let server = self.lend(connection, due, site, now, effects);
         self.counters.hand_offs += 1;
         self.pace.count(now);
         if let Some(row) = self.connections.get_mut(connection) {
             row.record.hand_offs += 1;
         }
-        if let Some(server) = self.servers.get_mut(lent.server) {
+        if let Some(server) = self.servers.get_mut(server) {
             server.pace.count(now);
             server.waits.record(waited);
         }

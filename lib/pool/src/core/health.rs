@@ -7,7 +7,10 @@ use std::{collections::VecDeque, time::Duration};
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Core, Effects, Judgement, Key, Lent, Request, TICK, Tried, ring::ServerState};
+use super::{
+    Carried, Core, Effects, Judgement, Key, Lent, Request, TICK, Tried,
+    ring::{ServerRow, ServerState},
+};
 
 const STAY_MAX: Duration = Duration::from_secs(300);
 /// Suspected again within this time: the next stay is twice as long.
@@ -24,7 +27,6 @@ const SAMPLES: usize = 256;
 const CANARY: u32 = 200;
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 const START_WEIGHT: f64 = 0.1;
-const FADE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Health {
@@ -94,7 +96,7 @@ impl Health {
 
     #[inline]
     fn heard(&mut self, used: Duration) {
-        let micros = used.as_micros() as f64;
+        let micros = used.as_micros() as u64 as f64;
         self.answers = self.answers.saturating_add(1);
         let share = if self.answers == 1 { 1.0 } else { 0.15 };
         self.latency += (micros - self.latency) * share;
@@ -156,7 +158,7 @@ impl Health {
 
 impl<K: Carried> Core<K> {
     /// For an untargeted request: the better of two drawn from the eligible servers, else any that has one free.
-    pub(super) fn choose(&mut self, request: &Request, now: Moment) -> Option<Key> {
+    pub(super) fn choose(&mut self, request: &Request<'_>, now: Moment) -> Option<Key> {
         if request.idempotent
             && let Some(canary) = self.canary(request)
         {
@@ -165,10 +167,10 @@ impl<K: Carried> Core<K> {
         let count = self.eligible.len();
         if count == 1 {
             let only = self.eligible[0];
-            return self.free(only, &request.tried).then_some(only);
+            return self.free(only, request.tried).then_some(only);
         }
         if !request.near.is_empty()
-            && let Some(near) = self.best_of(&request.near, &request.tried)
+            && let Some(near) = self.best_of(request.near, request.tried)
         {
             return Some(near);
         }
@@ -176,9 +178,9 @@ impl<K: Carried> Core<K> {
             return None;
         }
         let pair = [self.drawn(now), self.drawn(now)];
-        self.best_of(&pair, &request.tried).or_else(|| {
+        self.best_of(&pair, request.tried).or_else(|| {
             let all = std::mem::take(&mut self.eligible);
-            let best = self.best_of(&all, &request.tried);
+            let best = self.best_of(&all, request.tried);
             self.eligible = all;
             best
         })
@@ -199,12 +201,12 @@ impl<K: Carried> Core<K> {
         key
     }
 
-    fn free(&self, server: Key, tried: &Tried) -> bool {
+    fn free(&self, server: Key, tried: &[Key]) -> bool {
         self.servers.get(server).is_some_and(|row| row.eligible && !row.ready.is_empty()) && !tried.contains(&server)
     }
 
     /// Fewer in flight, then quicker, then whose turn is longest ago.
-    pub(super) fn best_of(&self, servers: &[Key], tried: &Tried) -> Option<Key> {
+    pub(super) fn best_of(&self, servers: &[Key], tried: &[Key]) -> Option<Key> {
         let free = servers.iter().filter(|key| self.free(**key, tried));
         free.filter_map(|key| Some((*key, self.servers.get(*key)?)))
             .min_by(|(_, one), (_, other)| {
@@ -215,7 +217,7 @@ impl<K: Carried> Core<K> {
             .map(|(key, _)| key)
     }
 
-    fn canary(&mut self, request: &Request) -> Option<Key> {
+    fn canary(&mut self, request: &Request<'_>) -> Option<Key> {
         let suspect = self.ring.iter().copied().find(|key| {
             self.servers
                 .get(*key)
@@ -239,7 +241,6 @@ impl<K: Carried> Core<K> {
             Judgement::Answered(used) => {
                 row.health.answered(used);
                 row.uses.record(used);
-                self.uses.record(used);
                 self.proved(server, Some(used), now, effects);
             }
             Judgement::Neutral => row.health.ended += 1,
@@ -285,11 +286,13 @@ impl<K: Carried> Core<K> {
 
     /// The decayed latency in the middle of the tier's servers that are up.
     fn median_of_tier(&self, tier: u8) -> Duration {
+        self.median_of(|row| row.tier == tier && row.state == ServerState::Up)
+    }
+
+    fn median_of(&self, counts: impl Fn(&ServerRow) -> bool) -> Duration {
         let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
-        let mut latencies: Vec<f64> = ring
-            .filter(|row| row.tier == tier && row.state == ServerState::Up && row.health.answers > 0)
-            .map(|row| row.health.latency)
-            .collect();
+        let mut latencies: Vec<f64> =
+            ring.filter(|row| counts(row) && row.health.answers > 0).map(|row| row.health.latency).collect();
         latencies.sort_by(f64::total_cmp);
         let middle = latencies.len().saturating_sub(1) / 2;
         Duration::from_micros(latencies.get(middle).copied().unwrap_or(0.0) as u64)
@@ -319,12 +322,7 @@ impl<K: Carried> Core<K> {
 
     /// Looks at every server about ten times a second while there is traffic or suspicion.
     pub(super) fn tick(&mut self, now: Moment, effects: &mut Effects<K>) {
-        if now.since(self.faded_at) >= FADE_EVERY {
-            self.faded_at = now;
-            self.uses.fade();
-        }
-        self.median_use = self.uses.quantile(0.5);
-        let window = WINDOW_MIN.max(self.median_use * 2);
+        let window = WINDOW_MIN.max(self.median_of(|row| row.state == ServerState::Up) * 2);
         for at in 0..self.ring.len() {
             self.look_at(self.ring[at], window, now, effects);
         }
@@ -420,12 +418,12 @@ impl<K: Carried> Core<K> {
 
     /// A loan to the pool itself. It has no deadline here; the probe has its own.
     pub(super) fn lend_for_probe(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) -> Lent<K> {
-        let lent = self.lend(connection, Moment::FAR, None, now, Duration::ZERO, effects);
-        if let Some(row) = self.servers.get_mut(lent.server) {
+        let server = self.lend(connection, Moment::FAR, None, now, effects);
+        if let Some(row) = self.servers.get_mut(server) {
             row.health.started -= 1;
             row.served -= 1;
         }
-        lent
+        self.lent(connection, Duration::ZERO)
     }
 
     pub const CREDIT_MAX: u32 = 1000;

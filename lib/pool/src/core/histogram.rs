@@ -29,7 +29,8 @@ impl std::fmt::Debug for Histogram {
 impl Histogram {
     #[inline]
     pub fn record(&mut self, time: Duration) {
-        let bucket = bucket_of(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        let bucket =
+            bucket_of(time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros())));
         self.counts[bucket] = self.counts[bucket].saturating_add(1);
         self.count += 1;
     }
@@ -49,12 +50,6 @@ impl Histogram {
             }
         }
         Duration::ZERO
-    }
-
-    /// Everything counts half from now on.
-    pub fn fade(&mut self) {
-        self.counts.iter_mut().for_each(|count| *count /= 2);
-        self.count = self.counts.iter().map(|count| u64::from(*count)).sum();
     }
 
     /// What was recorded since the last take.

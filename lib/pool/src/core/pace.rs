@@ -44,8 +44,8 @@ impl Pace {
     /// How long so many waiters take, if that can be told.
     pub fn estimate(&mut self, waiters: usize, now: Moment) -> Option<Duration> {
         self.advance(now);
-        let span = Duration::from_micros(SLICE_US * SLICES as u64);
-        (self.total >= ENOUGH).then(|| span.mul_f64(waiters as f64 / self.total as f64))
+        let span = SLICE_US * SLICES as u64;
+        (self.total >= ENOUGH).then(|| Duration::from_micros(span * waiters as u64 / self.total))
     }
 }
 

@@ -136,11 +136,11 @@ impl World {
         self.after();
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> Request<'static> {
         Request { due: self.now.after(Duration::from_secs(5)), ..Request::default() }
     }
 
-    fn ask(&mut self, request: &Request) -> Checkout<Wire> {
+    fn ask(&mut self, request: &Request<'_>) -> Checkout<Wire> {
         let woken: Arc<Woken> = Arc::default();
         let waker = Waker::from(woken.clone());
         let checkout = self.core.checkout(request, self.now, &waker, &mut self.effects);
@@ -156,7 +156,7 @@ impl World {
         self.lent_for(&request)
     }
 
-    fn lent_for(&mut self, request: &Request) -> Lent<Wire> {
+    fn lent_for(&mut self, request: &Request<'_>) -> Lent<Wire> {
         match self.ask(request) {
             Checkout::Lent(lent) => lent,
             other => panic!("no connection: {other:?}"),
@@ -168,14 +168,14 @@ impl World {
         self.queued_for(&request)
     }
 
-    fn queued_for(&mut self, request: &Request) -> Key {
+    fn queued_for(&mut self, request: &Request<'_>) -> Key {
         match self.ask(request) {
             Checkout::Queued(waiter) => waiter,
             other => panic!("not queued: {other:?}"),
         }
     }
 
-    fn refused(&mut self, request: &Request) -> Refusal {
+    fn refused(&mut self, request: &Request<'_>) -> Refusal {
         match self.ask(request) {
             Checkout::Refused(refusal) => refusal,
             other => panic!("not refused: {other:?}"),

@@ -329,7 +329,7 @@ fn skipping_is_bounded() {
     let of = |key: Key| loans.iter().find(|lent| lent.server == key).unwrap();
     let picky: Vec<Key> = (0..500)
         .map(|_| {
-            let request = Request { tried: Tried::from_slice(&[one]), ..world.request() };
+            let request = Request { tried: &[one], ..world.request() };
             world.queued_for(&request)
         })
         .collect();

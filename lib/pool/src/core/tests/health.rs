@@ -39,7 +39,7 @@ fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> 
 fn pl_80_fewer_in_flight_then_quicker_then_in_turn() {
     let mut world = World::shared(&quiet(), 2, 100);
     let (one, two) = (world.key(1), world.key(2));
-    let choose = |world: &mut World| world.core.best_of(&[one, two], &Tried::new()).unwrap();
+    let choose = |world: &mut World| world.core.best_of(&[one, two], &[]).unwrap();
     let first = choose(&mut world);
     let on = Request { target: Some(first), ..world.request() };
     let lent = world.lent_for(&on);
@@ -59,10 +59,10 @@ fn pl_80_servers_share_evenly_and_nearness_is_a_preference() {
     assert!(shares.values().all(|share| (700..1300).contains(share)), "{shares:?}");
     let near = world.key(3);
     for _ in 0..20 {
-        let request = Request { near: Tried::from_slice(&[near]), ..world.request() };
+        let request = Request { near: &[near], ..world.request() };
         assert_eq!(world.lent_for(&request).server, near);
     }
-    let request = Request { near: Tried::from_slice(&[near]), tried: Tried::from_slice(&[near]), ..world.request() };
+    let request = Request { near: &[near], tried: &[near], ..world.request() };
     assert_ne!(world.lent_for(&request).server, near);
 }
 

@@ -136,7 +136,7 @@ impl Chaos {
             class: Class::ALL[self.below(3)],
             due: self.world.now.after(ms([5, 500, 5000][self.below(3)])),
             target,
-            tried: tried.into_iter().collect(),
+            tried: tried.as_slice(),
             idempotent: self.below(2) == 0,
             ..Request::default()
         };
