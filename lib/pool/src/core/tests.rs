@@ -2,6 +2,7 @@
 
 mod handoff;
 mod health;
+mod keys;
 mod open;
 mod random;
 mod ring;

@@ -38,6 +38,8 @@ pub struct Lines {
     pub panics: Arc<AtomicU32>,
     /// What a connect says while it is true.
     pub refuses_login: Arc<AtomicBool>,
+    /// What the pool said last.
+    pub limits: Arc<Mutex<Option<Limits>>>,
 }
 
 impl Lines {
@@ -126,6 +128,7 @@ impl Connector for Lines {
             self.panics.fetch_sub(1, Ordering::SeqCst);
             panic!("the connector has a bug");
         }
+        *self.limits.lock().unwrap() = Some(limits);
         let stream = Tcp.dial(to.address, limits.tcp).await?;
         let (reader, writer) = stream.into_split();
         let mut lines = BufReader::new(reader).lines();

@@ -118,13 +118,37 @@ async fn pl_168_a_refused_login_is_shown_and_makes_no_storm() {
     assert_eq!(node.accepted(), 2);
 }
 
+#[tokio::test]
+async fn pl_160_a_killed_server_is_down_and_what_was_under_way_is_unknown() {
+    let (killed, other) = (Node::start().await, Node::start().await);
+    let pool = full(plain(&[&killed, &other]), Lines::shared(10), 4).await;
+    let on = Want::default().on(&honeyflow_pool::Server::at(killed.address()));
+    let asked = tokio::spawn({
+        let (pool, on) = (pool.clone(), on.clone());
+        async move { pool.with(on, |loan| lines::ask(loan, "hang")).await.map_err(|error| (error.kind, error.executed)) }
+    });
+    eventually("it is under way", || pool.status().lent == 1).await;
+    killed.stop().await;
+    let unknown = (Kind::Protocol, honeyflow_pool::Executed::Unknown);
+    assert_eq!(crate::within("it fails", asked).await.unwrap(), Err(unknown));
+    eventually("down in status", || {
+        pool.status().servers.iter().any(|one| one.server.address == killed.address() && one.state == ServerState::Down)
+    })
+    .await;
+    for _ in 0..20 {
+        pool.with(Want::default().idempotent(), |loan| lines::ask(loan, "x")).await.unwrap();
+    }
+    killed.restart().await;
+    assert!(pool.control().ready(4, Instant::now() + PATIENCE).await);
+}
+
 #[cfg(feature = "planted")]
 mod restarts {
     use honeyflow_runtime::planted;
 
     use super::*;
 
-    /// PL-101 PL-73: the tasks that open start anew; loans, waiters and connections notice nothing.
+    /// PL-101 PL-73 PL-170: the tasks that open start anew; loans, waiters and connections notice nothing.
     #[tokio::test]
     async fn reconciler_restarted_while_active() {
         let node = Node::start().await;

@@ -1,0 +1,294 @@
+//! Each key that the core goes by: the same experiment with and without the change must come out differently.
+
+use super::*;
+use crate::settings::{IdleOrder, KEYS, Mode, WhenEmpty};
+
+type Row = (&'static str, fn(&mut Settings), fn(&Settings) -> String);
+
+/// Keys that only the shell reads; `tests/it/settings.rs` has their experiments.
+const OF_THE_SHELL: &[&str] = &[
+    "name",
+    "enabled",
+    "start",
+    "servers",
+    "port",
+    "deadline",
+    "tcp-timeout",
+    "handshake-timeout",
+    "write-timeout",
+    "tries",
+    "discovery",
+    "discover-every",
+    "translate",
+    "filter",
+    "heartbeat-idle",
+    "heartbeat-timeout",
+    "speculate-after",
+];
+
+fn lent_at_once(world: &mut World) -> String {
+    let request = world.request();
+    (0..50).filter(|_| matches!(world.ask(&request), Checkout::Lent(_))).count().to_string()
+}
+
+fn waiting_for_one(settings: &Settings) -> String {
+    let mut world = World::full(settings, 1);
+    let request = world.request();
+    while let Checkout::Lent(_) = world.ask(&request) {}
+    format!("{:?}", world.core.crowd())
+}
+
+fn kind_of(checkout: &Checkout<Wire>) -> String {
+    match checkout {
+        Checkout::Lent(_) => "lent".to_owned(),
+        Checkout::Queued(_) => "queued".to_owned(),
+        Checkout::Refused(refusal) => format!("{:?}", refusal.kind),
+    }
+}
+
+/// How many of four connections are others after so long.
+fn replaced_after(settings: &Settings, time: Duration) -> String {
+    let mut world = World::full(settings, 2);
+    world.now = world.now.after(time);
+    world.fill();
+    world.wires.to_string()
+}
+
+fn placed(settings: &Settings) -> String {
+    let mut world = World::new(settings, 0);
+    world.discover(&[
+        server(1).within("north", "r1"),
+        server(2).within("north", "r2"),
+        server(3).within("south", "r1"),
+    ]);
+    world.fill();
+    let eligible = world.core.eligible.iter().map(|key| world.core.server(*key).unwrap().id.to_string());
+    format!("{:?} of {}", eligible.collect::<Vec<_>>(), world.core.open_count())
+}
+
+fn credit(settings: &Settings, take: fn(&mut Core<Wire>, &Tried) -> bool) -> String {
+    let mut world = World::full(settings, 2);
+    let tried = Tried::from_slice(&[world.key(1)]);
+    let mut taken = 0;
+    for _ in 0..100 {
+        let lent = world.lent();
+        world.back(&lent);
+        taken += u32::from(take(&mut world.core, &tried));
+    }
+    taken.to_string()
+}
+
+const ROWS: &[Row] = &[
+    ("mode", |s| s.mode = Mode::Exclusive, |s| lent_at_once(&mut World::shared(s, 1, 10))),
+    ("streams-per-connection", |s| s.streams_per_connection = 3, |s| lent_at_once(&mut World::shared(s, 1, 10))),
+    ("connections-per-server", |s| s.connections_per_server = Some(5), |s| lent_at_once(&mut World::full(s, 1))),
+    (
+        "when-empty",
+        |s| s.when_empty = WhenEmpty::Fail,
+        |s| {
+            let mut world = World::new(s, 1);
+            let request = world.request();
+            kind_of(&world.ask(&request))
+        },
+    ),
+    ("queue-limit", |s| s.queue_limit = 0, waiting_for_one),
+    (
+        "early-refusal",
+        |s| s.early_refusal = false,
+        |s| {
+            let mut world = World::new(s, 1);
+            world.core.servers.get_mut(world.key(1)).unwrap().connecting.next_try = Moment::FAR;
+            let request = world.request();
+            kind_of(&world.ask(&request))
+        },
+    ),
+    (
+        "start-jitter",
+        |s| s.start_jitter = Duration::from_secs(60),
+        |s| {
+            let mut world = World::new(s, 1);
+            world.reconcile();
+            world.opens.len().to_string()
+        },
+    ),
+    (
+        "max-backoff",
+        |s| s.max_backoff = Duration::from_secs(600),
+        |s| {
+            let mut world = World::new(s, 1);
+            let mut longest = Duration::ZERO;
+            for _ in 0..40 {
+                world.reconcile();
+                for open in std::mem::take(&mut world.opens) {
+                    world.fail(&open, false);
+                }
+                let next = world.core.servers.get(world.key(1)).unwrap().connecting.next_try;
+                longest = longest.max(next.since(world.now));
+                world.now = next.max(world.now);
+            }
+            (longest > Duration::from_secs(5)).to_string()
+        },
+    ),
+    (
+        "max-connections-per-server",
+        |s| s.max_connections_per_server = Some(4),
+        |s| {
+            let mut world = World::full(s, 1);
+            let request = world.request();
+            (0..9).for_each(|_| drop(world.ask(&request)));
+            world.fill();
+            world.core.open_count().to_string()
+        },
+    ),
+    (
+        "max-connecting",
+        |s| s.max_connecting = 1,
+        |s| {
+            let mut world = World::new(s, 3);
+            world.reconcile();
+            world.opens.len().to_string()
+        },
+    ),
+    ("idle-order", |s| s.idle_order = IdleOrder::Lifo, |s| World::full(s, 1).lent().carried.number.to_string()),
+    (
+        "decay-per-billion",
+        |s| s.decay_per_billion = Some(1_000_000_000),
+        |s| {
+            let mut world = World::full(s, 1);
+            let lent = world.lent();
+            world.back(&lent);
+            world.fill();
+            world.wires.to_string()
+        },
+    ),
+    ("max-age", |s| s.max_age = Duration::from_secs(5), |s| replaced_after(s, Duration::from_secs(6))),
+    (
+        "max-idle",
+        |s| s.max_idle = Duration::from_secs(5),
+        |s| {
+            let grown = Settings { max_connections_per_server: Some(4), ..s.clone() };
+            let mut world = World::full(&grown, 1);
+            let loans = [world.lent(), world.lent()];
+            let waiter = world.queued();
+            world.fill();
+            let third = world.picked(waiter);
+            loans.iter().chain([&third]).for_each(|lent| world.back(lent));
+            world.now = world.now.after(Duration::from_secs(6));
+            world.fill();
+            world.core.open_count().to_string()
+        },
+    ),
+    (
+        "recycle-budget",
+        |s| s.recycle_budget = 2,
+        |s| {
+            let many = Settings { connections_per_server: Some(40), max_age: Duration::from_secs(5), ..s.clone() };
+            let mut world = World::full(&many, 1);
+            world.now = world.now.after(Duration::from_secs(6));
+            world.reconcile();
+            world.opens.len().to_string()
+        },
+    ),
+    ("local-datacentre", |s| s.local_datacentre = Some("south".to_owned()), placed),
+    (
+        "local-rack",
+        |s| (s.local_datacentre, s.local_rack) = (Some("north".to_owned()), Some("r2".to_owned())),
+        |s| {
+            let north = Settings { local_datacentre: Some("north".to_owned()), ..s.clone() };
+            placed(&north)
+        },
+    ),
+    (
+        "allow-remote",
+        |s| s.allow_remote = true,
+        |s| placed(&Settings { local_datacentre: Some("north".to_owned()), ..s.clone() }),
+    ),
+    (
+        "max-orphans",
+        |s| s.max_orphans = 1,
+        |s| {
+            let mut world = World::shared(s, 1, 10);
+            let on = world.core.connections.iter().next().map(|(key, _)| key).unwrap();
+            let loans: Vec<_> = (0..8).map(|_| world.lent()).filter(|lent| lent.connection == on).collect();
+            loans.iter().for_each(|lent| world.end(lent, Ending::CutOff));
+            world.fill();
+            world.wires.to_string()
+        },
+    ),
+    (
+        "suspect-stay",
+        |s| s.suspect_stay = Duration::from_secs(60),
+        |s| {
+            let mut world = World::full(s, 3);
+            let one = world.key(1);
+            for _ in 0..5 {
+                world.core.judge(one, Judgement::Fault, world.now, &mut world.effects);
+            }
+            world.now = world.now.after(Duration::from_secs(2));
+            for _ in 0..3 {
+                world.core.probed(one, Some(ms(1)), world.now, &mut world.effects);
+            }
+            format!("{:?}", world.state(1))
+        },
+    ),
+    (
+        "slow-start",
+        |s| s.slow_start = Duration::from_secs(600),
+        |s| {
+            let mut world = World::shared(s, 2, 1000);
+            world.now = world.now.after(Duration::from_secs(1000));
+            world.discover(&[server(1), server(2), server(3)]);
+            world.fill();
+            let new = world.key(3);
+            let mut hits = 0;
+            for _ in 0..300 {
+                let lent = world.lent();
+                hits += u32::from(lent.server == new);
+                world.back(&lent);
+            }
+            (hits > 50).to_string()
+        },
+    ),
+    ("speculate-budget", |s| s.speculate_budget = 50, |s| credit(s, |core, tried| core.may_speculate(tried))),
+    ("retry-budget", |s| s.retry_budget = 90, |s| credit(s, |core, tried| core.may_retry(tried))),
+    (
+        "loan-warn",
+        |s| s.loan_warn = ms(10),
+        |s| {
+            let mut world = World::full(s, 1);
+            world.lent();
+            world.pass(ms(50));
+            world.core.counters().overdue_loans.to_string()
+        },
+    ),
+    (
+        "drain-timeout",
+        |s| s.drain_timeout = ms(10),
+        |s| {
+            let mut world = World::full(s, 2);
+            let on = Request { target: Some(world.key(2)), ..world.request() };
+            world.lent_for(&on);
+            world.discover(&[server(1)]);
+            world.discover(&[server(1)]);
+            world.pass(ms(50));
+            world.core.ring.len().to_string()
+        },
+    ),
+];
+
+/// PL-107 PL-62 PL-179
+#[test]
+fn every_key_has_effect() {
+    for (name, change, observe) in ROWS {
+        let before = quiet();
+        let mut after = quiet();
+        change(&mut after);
+        after.check().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_ne!(observe(&before), observe(&after), "{name} has no effect");
+    }
+    for key in KEYS {
+        let shown = ROWS.iter().any(|(name, ..)| *name == key.name) || OF_THE_SHELL.contains(&key.name);
+        assert!(shown, "{} has no experiment", key.name);
+    }
+    assert_eq!(ROWS.len() + OF_THE_SHELL.len(), KEYS.len());
+}
