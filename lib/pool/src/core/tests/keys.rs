@@ -249,8 +249,8 @@ const ROWS: &[Row] = &[
             (hits > 50).to_string()
         },
     ),
-    ("speculate-budget", |s| s.speculate_budget = 50, |s| credit(s, |core, tried| core.may_speculate(tried))),
-    ("retry-budget", |s| s.retry_budget = 90, |s| credit(s, |core, tried| core.may_retry(tried))),
+    ("speculate-budget", |s| s.speculate_budget = 50, |s| credit(s, Core::may_speculate)),
+    ("retry-budget", |s| s.retry_budget = 90, |s| credit(s, Core::may_retry)),
     (
         "loan-warn",
         |s| s.loan_warn = ms(10),

@@ -259,6 +259,21 @@ fn pl_42_the_replacement_comes_first_and_few_at_a_time() {
     assert_eq!((world.core.open_count(), world.core.counters().decayed), (30, 1));
 }
 
+#[test]
+fn pl_42_no_more_than_a_tenth_of_the_pool_is_replaced_at_once() {
+    let settings = Settings {
+        connections_per_server: Some(10),
+        decay_per_billion: Some(1_000_000_000),
+        recycle_budget: 100,
+        ..quiet()
+    };
+    let mut world = World::full(&settings, 1);
+    let loans: Vec<_> = (0..10).map(|_| world.lent()).collect();
+    loans.iter().for_each(|lent| world.back(lent));
+    world.reconcile();
+    assert_eq!(world.opens.len(), 1);
+}
+
 /// PL-113 PL-42
 #[test]
 fn failed_replacement_keeps_size() {
