@@ -25,8 +25,12 @@ pub fn verdict(cause: &Cause) -> Verdict {
         Cause::Connect(_) | Cause::Tls(_) | Cause::Version { .. } | Cause::Closed => Verdict::unreachable(),
         Cause::Login(_) => Verdict::login(),
         Cause::Lost { sent: false, .. } => Verdict { kind: Kind::Protocol, ..Verdict::unreachable() },
+        Cause::Silent { asked: "QUERY" | "PREPARE" | "EXECUTE" | "BATCH", .. } => {
+            Verdict { kind: Kind::UseTimeout, ..Verdict::lost() }
+        }
+        // In the handshake: nothing was asked for yet.
+        Cause::Silent { .. } => Verdict::unreachable(),
         Cause::Lost { .. }
-        | Cause::Silent { .. }
         | Cause::Ended(_)
         | Cause::Malformed(_)
         | Cause::Unexpected { .. }
@@ -117,6 +121,9 @@ mod tests {
         let lost = |sent| verdict(&Cause::Lost { why: Box::new(Cause::Closed), sent });
         assert_eq!((lost(true).executed, lost(false).executed), (Executed::Unknown, Executed::No));
         assert!(lost(true).health);
+        let silent = |asked| verdict(&Cause::Silent { asked, within: std::time::Duration::ZERO });
+        assert_eq!((silent("EXECUTE").kind, silent("EXECUTE").executed), (Kind::UseTimeout, Executed::Unknown));
+        assert_eq!((silent("STARTUP").kind, silent("STARTUP").executed), (Kind::Connect, Executed::No));
         let login = verdict(&Cause::Login(String::new()));
         assert_eq!((login.kind, login.health), (Kind::Login, false));
         let unfit = verdict(&Cause::TimestampOnConditional);

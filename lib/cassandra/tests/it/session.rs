@@ -11,8 +11,8 @@ use honeyflow_cassandra::connection::Settings;
 use honeyflow_cassandra::token::Token;
 use honeyflow_cassandra::wire::{Compression, Version};
 use honeyflow_cassandra::{Bind, Options, Session, Type, Value};
-use honeyflow_pool::settings::SpeculateAfter;
-use honeyflow_pool::{Executed, Kind, Settings as PoolSettings};
+use honeyflow_pool::settings::{Mode, SpeculateAfter};
+use honeyflow_pool::{Drain, Executed, Kind, Settings as PoolSettings};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -237,6 +237,34 @@ async fn cq_15_an_overloaded_server_is_left_for_another_if_that_is_harmless() {
     assert_eq!((error.kind, error.executed), (Kind::Server(0x2200), Executed::No));
     assert!(!error.transient());
     assert_eq!(cluster.asked.lock().unwrap().len(), 1);
+}
+
+/// The same suite, where a connection carries one request at a time.
+#[tokio::test]
+async fn cq_16_exclusive_connections_do_what_shared_ones_do() {
+    for mode in [Mode::Shared, Mode::Exclusive] {
+        let cluster = Cluster::of(&[0, i64::MAX]).await;
+        let session = cluster.session(|settings| settings.mode = mode).await;
+        let get = session.prepare(SELECT).await.unwrap();
+        let how = patient().idempotent();
+        let all = (0..200_i32).map(|id| session.execute(&get, (id,), &how)).collect::<Vec<_>>();
+        for answer in futures_util::future::join_all(all).await {
+            answer.unwrap();
+        }
+        // One that is cut off in use costs at most its connection.
+        cluster.instead.lock().unwrap().insert(0, || Say::Nothing);
+        let brief = Options::within(Duration::from_millis(50));
+        let error = session.execute(&get, (id_at(0),), &brief).await.unwrap_err();
+        assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown), "{mode:?}: {error}");
+        cluster.instead.lock().unwrap().clear();
+        for id in 0..50_i32 {
+            let rows = session.execute(&get, (id,), &how).await.unwrap().into_rows();
+            assert!(rows.first::<(i32,)>().unwrap().is_some());
+        }
+        // Whatever becomes of the pool, what it has opened is closed.
+        session.pool().control().close(Drain::within(PATIENCE)).await;
+        assert_eq!(session.execute(&get, (1_i32,), &how).await.unwrap_err().kind, Kind::Closed);
+    }
 }
 
 /// PL-85

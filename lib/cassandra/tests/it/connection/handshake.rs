@@ -211,3 +211,15 @@ async fn a_port_that_nobody_listens_at_is_told() {
     drop(listener);
     assert!(matches!(refused(address, &Settings::default(), limits()).await, Cause::Connect(_)));
 }
+
+#[tokio::test]
+async fn cq_16_sockets_send_at_once_and_notice_dead_peers() {
+    let address = says(&[], false).await;
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let dead_after = Duration::from_secs(7);
+    honeyflow_cassandra::connection::bound_dead_peers(&stream, dead_after).unwrap();
+    let socket = socket2::SockRef::from(&stream);
+    assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
+    assert_eq!(socket.tcp_keepalive_time().unwrap(), dead_after);
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(dead_after));
+}

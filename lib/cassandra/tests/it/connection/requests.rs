@@ -123,7 +123,8 @@ async fn cq_8_late_answer_reaches_nobody() {
 #[tokio::test]
 async fn cq_8_too_many_orphans_end_the_connection_once_nobody_waits_on_it() {
     let script = Script::new(|heard| if asked(heard) == "SELECT slow" { Say::Nothing } else { text_row(asked(heard)) });
-    let connection = connect(&script, &Settings { orphans_max: 2, ..Settings::default() }).await.unwrap();
+    let few = Settings { orphans_max: 2, orphan_age_max: Duration::from_secs(3600), ..Settings::default() };
+    let connection = connect(&script, &few).await.unwrap();
     let hasty = Options::within(Duration::from_millis(30));
     for _ in 0..3 {
         connection.query("SELECT slow", &hasty).await.unwrap_err();
