@@ -69,7 +69,7 @@ async fn deactivate_drains() {
     eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
     let control = pool.control();
     let mut changes = control.changes();
-    let draining = tokio::spawn(async move { control.deactivate(Drain::within(Duration::from_millis(300))).await });
+    let draining = tokio::spawn(async move { control.deactivate(Drain::within(Duration::from_secs(2))).await });
     assert!(matches!(changes.next().await, Some(Change::State { now: State::Draining(_), .. })));
     assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Draining);
     drop(kept);
