@@ -91,6 +91,22 @@ async fn timeout_frees_capacity() {
     eventually("the cut off ones are gone", || node.open() == 2).await;
 }
 
+/// Also without a transport that says what is in flight.
+#[tokio::test]
+async fn pl_20_a_use_that_was_dropped_costs_its_exclusive_connection() {
+    let node = Node::start().await;
+    let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
+    let dropped = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.with(Want::default(), |loan| async move { loan.ask("hang").await }).await.is_ok() }
+    });
+    eventually("it is under way", || pool.status().lent == 1).await;
+    dropped.abort();
+    eventually("closed and replaced", || node.accepted() == 3 && node.open() == 2).await;
+    pool.with(Want::default(), |loan| async move { loan.ask("x").await }).await.unwrap();
+    assert_eq!(node.accepted(), 3, "a finished use costs nothing");
+}
+
 #[tokio::test]
 async fn pl_90_pl_91_a_time_out_says_that_it_may_have_been_executed() {
     let node = Node::start().await;
