@@ -22,7 +22,7 @@ use super::{
     permit::{Grant, Permit, Reservation},
     queue::{Class, Patience, Waiter},
     standing::Standing,
-    stock::Batch,
+    stock::{Batch, Taken},
 };
 use crate::contract::NodeId;
 
@@ -359,18 +359,30 @@ impl<'a> Keyed<'a> {
     }
 
     /// What is in stock here, at once: never asks, never waits.
-    #[inline]
+    #[inline(always)]
     pub fn take_local(&self, cost: u64) -> Option<Permit<'a>> {
         let state = &self.limit.0;
         let now_ns = state.clock.now_ns();
-        let taken = state.keys.find(self.key, |entry| {
-            let taken = entry.stock.take(now_ns, cost)?;
-            if taken.low {
-                self.call_for_attention(entry);
-            }
-            Some(taken)
-        })??;
+        let taken = match state.keys.whole(self.key) {
+            Some(entry) => self.take_of(entry, now_ns, cost),
+            None => self.take_of_key(now_ns, cost),
+        }?;
         Some(Permit::lent(self.limit, self.key, cost, Origin::Batch(taken.dies)))
+    }
+
+    #[inline]
+    fn take_of(&self, entry: &Entry, now_ns: u64, cost: u64) -> Option<Taken> {
+        let taken = entry.stock.take(now_ns, cost)?;
+        if taken.low {
+            self.call_for_attention(entry);
+        }
+        Some(taken)
+    }
+
+    /// Apart from the rest, which stays small enough to stand where it is called.
+    #[inline(never)]
+    fn take_of_key(&self, now_ns: u64, cost: u64) -> Option<Taken> {
+        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, now_ns, cost))?
     }
 
     /// As much of it as is in stock here, at once; none if nothing is.

@@ -107,6 +107,12 @@ impl Keys {
         &self.shards[(key >> 64) as usize % SHARDS].0
     }
 
+    /// The entry of a limit without keys, which nobody has to look for.
+    #[inline]
+    pub fn whole(&self, key: u128) -> Option<&Entry> {
+        (key == WHOLE).then_some(&self.whole)
+    }
+
     /// Looks at an entry that is there.
     #[inline]
     pub fn find<T>(&self, key: u128, look: impl FnOnce(&Entry) -> T) -> Option<T> {
