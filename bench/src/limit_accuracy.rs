@@ -1,6 +1,7 @@
 //! What all nodes together admit, as a share of what one central bucket would have admitted of the same requests: the
-//! shipped core of every node on a simulated clock, 5 ms from the store. One figure per scenario; the worst window, the
-//! store's operations and every breach of the limit are told on standard error.
+//! shipped core of every node on a simulated clock, 5 ms from the store. One figure per scenario; the worst window and the
+//! store's operations are told on standard error. A breach of the limit ends the run; a column outside of what is promised
+//! of its scenario is told at the end, as a failure.
 
 use honeyflow_sim::limit::{Figures, SCENARIOS, Scenario, run};
 
@@ -22,40 +23,50 @@ pub struct Options {
 const RATE: u64 = 1_000;
 const LARGE_RATE: u64 = 100_000;
 const LARGE_SECONDS: u64 = 10;
+/// Store operations for a request.
+const LARGE_CALLS: f64 = 0.025;
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
+    let mut missed = Vec::new();
     for scenario in SCENARIOS {
         if reporter.wants(scenario.name) {
             let runs: Vec<Figures> =
                 (1..=options.seeds).map(|seed| run(scenario, RATE, options.seconds, seed)).collect();
-            one(scenario.name, scenario, options.seconds, &runs, reporter)?;
+            missed.extend(one(scenario.name, scenario, options.seconds, &runs, reporter)?);
         }
     }
     let even = &SCENARIOS[0];
     if reporter.wants("even-100k") {
         let figures = run(even, LARGE_RATE, LARGE_SECONDS, 1);
-        let percent = figures.calls as f64 / figures.requests as f64 * 100.0;
-        eprintln!("  even-100k: {percent:.2} store operations per hundred requests, 2.5 allowed");
-        one("even-100k", &Scenario { share_min: 0.98, ..*even }, LARGE_SECONDS, &[figures], reporter)?;
+        let calls_max = figures.requests as f64 / LARGE_SECONDS as f64 * LARGE_CALLS;
+        let large = Scenario { share_min: 0.98, calls_max, ..*even };
+        missed.extend(one("even-100k", &large, LARGE_SECONDS, &[figures], reporter)?);
     }
-    Ok(())
+    if missed.is_empty() { Ok(()) } else { Err(format!("not as promised: {}", missed.join("; ")).into()) }
 }
 
-fn one(name: &'static str, scenario: &Scenario, seconds: u64, runs: &[Figures], reporter: &mut Reporter) -> Result<()> {
+/// What is not as promised.
+fn one(
+    name: &'static str,
+    scenario: &Scenario,
+    seconds: u64,
+    runs: &[Figures],
+    reporter: &mut Reporter,
+) -> Result<Vec<String>> {
+    let Scenario { share_min, window_max, calls_max, .. } = *scenario;
     let ours: Vec<f64> = runs.iter().map(|figures| figures.share() * 100.0).collect();
+    let share = median(&ours);
     let window = runs.iter().map(|figures| figures.window).fold(0.0, f64::max);
     let calls: Vec<f64> = runs.iter().map(|figures| figures.calls as f64 / seconds as f64).collect();
-    eprintln!(
-        "  {name}: share {:.1} % wanted; worst window {window:.3} of {} allowed; {:.0} store operations a second",
-        scenario.share_min * 100.0,
-        scenario.window_max,
-        median(&calls)
+    let calls = median(&calls);
+    let promised = format!(
+        "share {share:.2} % (at least {:.1}), window {window:.3} (at most {window_max}), {calls:.0} store operations a \
+         second (at most {calls_max:.0})",
+        share_min * 100.0
     );
+    eprintln!("  {name}: {promised}");
     if let Some(breach) = runs.iter().flat_map(|figures| &figures.breaches).next() {
         return Err(format!("{name}: {breach}").into());
-    }
-    if window > scenario.window_max {
-        return Err(format!("{name}: a window of {window:.3} is above {}", scenario.window_max).into());
     }
     reporter.report(&Measured {
         figure: name,
@@ -64,5 +75,6 @@ fn one(name: &'static str, scenario: &Scenario, seconds: u64, runs: &[Figures], 
         peer: Some(("central", vec![100.0; ours.len()])),
         ours,
     });
-    Ok(())
+    let kept = share >= share_min * 100.0 && window <= window_max && calls <= calls_max;
+    Ok(if kept { Vec::new() } else { vec![format!("{name}: {promised}")] })
 }

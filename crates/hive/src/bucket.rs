@@ -3,7 +3,11 @@
 //! Time is converted in whole periods of a rule in lowest terms and moves on only by what was converted, so that no
 //! number of draws at any spacing loses anything.
 
-use crate::contract::limit::{Definition, Denial, Drawn, Left, MICRO, Rule, SlotsHeld, Window};
+pub mod booking;
+
+pub use booking::{Booked, SLOT_MS};
+
+use crate::contract::limit::{Book, Definition, Denial, Draw, Drawn, Left, MICRO, Rule, SlotsHeld, Window};
 
 impl Rule {
     /// So many permits in that time, and so many at once.
@@ -56,6 +60,7 @@ pub struct Bucket {
     pub issued_u: u64,
     /// The end of the window that it was filled for; 0 without windows.
     pub reset_ms: u64,
+    pub booked: Booked,
 }
 
 impl Bucket {
@@ -64,7 +69,22 @@ impl Bucket {
         let Definition { version, rule, .. } = *definition;
         let forgot = lineage_ms > 0 && hive_ms < lineage_ms.saturating_add(rule.batch_life_ms());
         let pool_u = if forgot { 0 } else { cap_u };
-        Bucket { version, rule, pool_u, pool_ms: hive_ms, issued_u: 0, reset_ms: 0 }
+        let booked = Booked::unknown(rule.bookable_u(), lineage_ms, hive_ms);
+        Bucket { version, rule, pool_u, pool_ms: hive_ms, issued_u: 0, reset_ms: 0, booked }
+    }
+
+    /// A draw, with what it books.
+    pub fn answer(&mut self, definition: &Definition, draw: &Draw, hive_ms: u64) -> Drawn {
+        let drawn = self.draw(definition, draw.want, draw.need, hive_ms);
+        let Some(book) = draw.book else { return drawn };
+        let (booked, begins_ms) = self.book(book, hive_ms);
+        Drawn { booked, begins_ms, ..drawn }
+    }
+
+    /// Permits of the next second, and how long until that begins.
+    fn book(&mut self, book: Book, hive_ms: u64) -> (u64, u64) {
+        let booked = self.booked.book(self.rule.bookable_u(), book);
+        (booked, SLOT_MS - hive_ms % SLOT_MS)
     }
 
     pub fn draw(&mut self, definition: &Definition, want: u64, need: u64, hive_ms: u64) -> Drawn {
@@ -81,7 +101,7 @@ impl Bucket {
         let wanted_u = need.max(1).saturating_mul(MICRO);
         let retry_ms =
             (granted == 0 && wanted_u <= self.rule.pool_u()).then(|| self.until_ms(wanted_u, hive_ms)).flatten();
-        Drawn { granted, pool_u: self.pool_u, version: self.version, retry_ms }
+        Drawn { granted, pool_u: self.pool_u, version: self.version, retry_ms, booked: 0, begins_ms: 0 }
     }
 
     /// Brings the bucket up to date; [`Bucket::take`] may follow.
@@ -159,6 +179,20 @@ impl Bucket {
         self.issued_u = self.issued_u.saturating_sub(slots * MICRO);
     }
 
+    /// With what has come of what was booked.
+    pub fn issued_by_u(&self, hive_ms: u64) -> u64 {
+        self.issued_u.saturating_add(self.booked.between_u(self.pool_ms, hive_ms))
+    }
+
+    /// What is booked of the second that it is.
+    pub fn booked_u(&self, hive_ms: u64) -> u64 {
+        match (hive_ms / SLOT_MS).checked_sub(self.booked.slot) {
+            Some(0) => self.booked.now_u,
+            Some(1) => self.booked.next_u,
+            _ => 0,
+        }
+    }
+
     /// Nothing would be different if the bucket were not there.
     pub fn is_idle(&self, idle_ms: u64, hive_ms: u64) -> bool {
         if self.rule.rate_u == 0 {
@@ -179,6 +213,7 @@ impl Bucket {
             self.pool_ms = since_ms;
         }
         self.refill(cap_u(&self.rule), hive_ms);
+        self.booked.turn(self.rule.bookable_u(), hive_ms);
     }
 
     fn refill(&mut self, cap_u: u64, hive_ms: u64) {
@@ -187,12 +222,13 @@ impl Bucket {
             return;
         }
         let periods = hive_ms.saturating_sub(self.pool_ms) / self.rule.period_ms;
-        let filled_u = self.pool_u.saturating_add(periods.saturating_mul(self.rate_u()));
-        if filled_u >= cap_u {
-            (self.pool_u, self.pool_ms) = (cap_u, hive_ms);
-        } else {
-            (self.pool_u, self.pool_ms) = (filled_u, self.pool_ms + periods * self.rule.period_ms);
-        }
+        let until_ms = self.pool_ms + periods * self.rule.period_ms;
+        let flowed_u = periods.saturating_mul(self.rate_u());
+        let booked_u = self.booked.between_u(self.pool_ms, until_ms);
+        self.issued_u = self.issued_u.saturating_add(booked_u);
+        let free_u = flowed_u.saturating_sub(booked_u);
+        let filled_u = self.pool_u.saturating_add(free_u);
+        (self.pool_u, self.pool_ms) = if filled_u >= cap_u { (cap_u, hive_ms) } else { (filled_u, until_ms) };
     }
 
     fn rate_u(&self) -> u64 {

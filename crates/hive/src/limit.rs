@@ -5,13 +5,15 @@
 //! | [`rate`], [`definition`]         | what people write, and what follows from it                                 |
 //! | [`crate::bucket`]                | the store's side: one row per key                                           |
 //! | [`stock`], [`gcra`]              | this node's side, on the way of a request: one atomic word                  |
+//! | [`drip`]                         | what was booked of a second, as it comes                                    |
 //! | [`key`]                          | this node's side, beside that way: drawing, waiting, refusing; pure         |
 //! | [`standing`]                     | whether the store is there, and by how many to divide if it is not          |
 //! | [`keys`], [`handle`], [`permit`] | what a program holds in its hands                                           |
 //! | [`service`]                      | the drawing task                                                            |
 //!
-//! Two modes exist, chosen by the numbers: batches from the store's pool, or the store's own word for every decision. A
-//! third one, rates granted by the queen, would be another [`definition::Decider`].
+//! Two modes are chosen by the numbers: batches from the store's pool, or the store's own word for every decision. A third
+//! one follows from how much is asked for: while a pool is short, nodes book their parts of the next second, and ask once a
+//! second instead of for every batch.
 
 mod atomic {
     pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,6 +25,7 @@ pub mod clock;
 pub mod counters;
 pub mod definition;
 pub mod demand;
+pub mod drip;
 pub mod gcra;
 pub mod handle;
 pub mod headcount;

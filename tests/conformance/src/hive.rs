@@ -1,6 +1,7 @@
 //! What every hive promises. A backend makes a fresh [`Rig`] and names it to [`hive_suite!`](crate::hive_suite).
 
 pub mod bee;
+pub mod booking;
 pub mod engaged;
 pub mod events;
 pub mod handover;
@@ -219,6 +220,11 @@ macro_rules! hive_suite {
             limit::hv_61_a_draw_gives_half_the_pool_or_a_need_whole
             limit::hv_61_the_pool_fills_at_its_rate
             limit::hv_61_many_draws_at_once_give_no_more
+            booking::hv_63_many_at_once_book_no_more_than_there_is
+            booking::hv_63_who_wants_too_much_gets_an_equal_part_of_the_second_after
+            booking::hv_63_what_is_booked_does_not_fill_the_pool
+            booking::hv_63_a_small_or_slow_limit_is_not_booked
+            lineage::hv_63_a_new_bucket_in_a_new_lineage_is_booked
             limit::hv_65_exact_admits_to_the_last_permit
             limit::hv_65_many_at_once_are_counted_exactly
             limit::hv_65_a_calendar_quota_begins_anew_with_its_window

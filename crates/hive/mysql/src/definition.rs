@@ -9,6 +9,7 @@ use crate::{
     message::Message,
     outcome::{Answer, Stop},
     row,
+    schema::HIVE_MS,
     session::{LEASE_LOCK_SECONDS, Session},
 };
 
@@ -80,7 +81,11 @@ impl Session {
     pub async fn ledger(&mut self, limit: &str, max: u32) -> Answer<Reply> {
         let mut message = self.snapshot();
         let rows = message.add(format!(
-            "select limit_key, version, pool_u, pool_ms, issued_u from hive_limit
+            "select limit_key, version, pool_u, pool_ms, issued_u
+               + booked_u div 1000 * greatest(least({HIVE_MS}, (slot + 1) * 1000) - greatest(pool_ms, slot * 1000), 0)
+               + next_u div 1000 * greatest(least({HIVE_MS}, (slot + 2) * 1000) - greatest(pool_ms, (slot + 1) * 1000), 0),
+               case {HIVE_MS} div 1000 - slot when 0 then booked_u when 1 then next_u else 0 end
+             from hive_limit
              where hive = {} and name = {} and length(limit_key) = 32 order by issued_u desc, limit_key limit {max}",
             self.hive,
             literal::text(limit)
@@ -94,6 +99,7 @@ impl Session {
                 pool_u: row::unsigned(row, 2)?,
                 pool_ms: row::unsigned(row, 3)?,
                 issued_u: row::unsigned(row, 4)?,
+                booked_u: row::unsigned(row, 5)?,
             });
         }
         Ok(Reply::Ledger(ledger))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use honeyflow_event::Name;
 use honeyflow_hive::{
-    bucket::Bucket,
+    bucket::{Booked, Bucket},
     contract::limit::{Definition, Denial, Denied, Draw, Drawn, Exact, Key, Reply, Rule, Undefined},
 };
 
@@ -23,6 +23,9 @@ pub(crate) const NOW: &str = "";
 pub(crate) const NEXT: &str = "next";
 /// With name and key before it.
 const RULE: &str = "version, rate_u, period_ms, burst_u, effective_ms";
+/// Of a bucket, beside its rule.
+const COUNTS: [&str; 10] =
+    ["pool_u", "pool_ms", "issued_u", "slot", "booked_u", "next_u", "level_u", "asked_u", "weight", "cut_weight"];
 
 pub(crate) type BucketId = (Name, Key);
 
@@ -66,22 +69,28 @@ impl Buckets {
     /// A row that somebody else has made meanwhile is met by its key.
     pub fn write(&self, hive: &str, message: &mut Message) {
         for (id, bucket) in &self.rows {
-            let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms } = *bucket;
+            let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked } = *bucket;
             let Rule { rate_u, period_ms, burst_u } = rule;
-            let [version, rate_u, period_ms, burst_u, reset_ms, pool_u, pool_ms, issued_u] =
-                [version, rate_u, period_ms, burst_u, reset_ms, pool_u, pool_ms, issued_u].map(signed);
+            let Booked { slot, now_u, next_u, level_u, asked_u, weight, cut_weight } = booked;
+            let [version, rate_u, period_ms, burst_u, reset_ms] =
+                [version, rate_u, period_ms, burst_u, reset_ms].map(signed);
+            let counts =
+                [pool_u, pool_ms, issued_u, slot, now_u, next_u, level_u, asked_u, weight, cut_weight].map(signed);
             let (name, key) = (literal::text(&id.0), id.1);
             message.add(if self.stored.contains(id) {
+                let counts: Vec<String> = COUNTS.iter().zip(counts).map(|(of, is)| format!("{of} = {is}")).collect();
                 format!(
                     "update hive_limit set version = {version}, rate_u = {rate_u}, period_ms = {period_ms},
-                       burst_u = {burst_u}, effective_ms = {reset_ms}, pool_u = {pool_u}, pool_ms = {pool_ms},
-                       issued_u = {issued_u} where hive = {hive} and name = {name} and limit_key = '{key}'"
+                       burst_u = {burst_u}, effective_ms = {reset_ms}, {}
+                     where hive = {hive} and name = {name} and limit_key = '{key}'",
+                    counts.join(", ")
                 )
             } else {
                 format!(
-                    "insert into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms,
-                       pool_u, pool_ms, issued_u) values ({hive}, {name}, '{key}', {version}, {rate_u}, {period_ms},
-                       {burst_u}, {reset_ms}, {pool_u}, {pool_ms}, {issued_u})"
+                    "insert into hive_limit(hive, name, limit_key, {RULE}, {}) values ({hive}, {name}, '{key}', {version},
+                       {rate_u}, {period_ms}, {burst_u}, {reset_ms}, {})",
+                    COUNTS.join(", "),
+                    counts.map(|count| count.to_string()).join(", ")
                 )
             });
         }
@@ -110,8 +119,9 @@ impl Session {
     pub(crate) fn lock_buckets(&self, message: &mut Message, ids: &BTreeSet<BucketId>) -> At {
         let one = |(limit, key): &BucketId| format!("(name = {} and limit_key = '{key}')", literal::text(limit));
         message.add(format!(
-            "select name, limit_key, {RULE}, pool_u, pool_ms, issued_u from hive_limit force index (primary)
+            "select name, limit_key, {RULE}, {} from hive_limit force index (primary)
              where hive = {} and ({}) order by name, limit_key for update",
+            COUNTS.join(", "),
             self.hive,
             ids.iter().map(one).collect::<Vec<_>>().join(" or ")
         ))
@@ -130,14 +140,15 @@ impl Session {
         let (hive_ms, lineage_ms) = (heard.now_ms, heard.head(view)?.lineage_ms);
         let (defined, mut buckets) = (heard.defined(definitions)?, heard.buckets(buckets)?);
         let mut drawn: Vec<Result<Drawn, Undefined>> = Vec::new();
-        for Draw { limit, key, want, need } in draws {
+        for draw in draws {
+            let Draw { limit, key, .. } = draw;
             let Some(definition) = defined.get(limit).and_then(|defined| defined.in_force(hive_ms)) else {
                 drawn.push(Err(Undefined));
                 continue;
             };
             let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, hive_ms);
             let bucket = buckets.or_fresh(&(limit.clone(), *key), fresh);
-            drawn.push(Ok(bucket.draw(&definition, *want, *need, hive_ms)));
+            drawn.push(Ok(bucket.answer(&definition, draw, hive_ms)));
         }
         let mut message = Message::default();
         buckets.write(&self.hive, &mut message);
@@ -223,7 +234,16 @@ impl Heard {
             let Definition { version, rule, effective_ms: reset_ms } = definition(row)?;
             let (pool_u, pool_ms, issued_u) = (row::unsigned(row, 7)?, row::unsigned(row, 8)?, row::unsigned(row, 9)?);
             let id = (row::required(row, 0)?.into(), key(row, 1)?);
-            rows.insert(id, Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms });
+            let booked = Booked {
+                slot: row::unsigned(row, 10)?,
+                now_u: row::unsigned(row, 11)?,
+                next_u: row::unsigned(row, 12)?,
+                level_u: row::unsigned(row, 13)?,
+                asked_u: row::unsigned(row, 14)?,
+                weight: row::unsigned(row, 15)?,
+                cut_weight: row::unsigned(row, 16)?,
+            };
+            rows.insert(id, Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked });
         }
         Ok(Buckets { stored: rows.keys().cloned().collect(), rows })
     }

@@ -87,6 +87,13 @@ const MIGRATIONS: [&[&str]; 1] = [&[
   pool_u       bigint not null default 0,
   pool_ms      bigint not null default 0,
   issued_u     bigint not null default 0,
+  slot         bigint not null default 0 comment 'the present second; what is booked of it and of the next',
+  booked_u     bigint not null default 0,
+  next_u       bigint not null default 0,
+  level_u      bigint not null default 0,
+  asked_u      bigint not null default 0,
+  weight       bigint not null default 0,
+  cut_weight   bigint not null default 0,
   primary key (hive, name, limit_key)
 ) TABLE",
     "create table if not exists hive_share (

@@ -8,7 +8,7 @@ mod set;
 mod slots;
 
 use honeyflow_hive::{
-    bucket::Bucket,
+    bucket::{Booked, Bucket},
     contract::limit::{BucketRow, Definition, Key, Limit, Reply, Rule},
 };
 use honeyflow_runtime::Failure;
@@ -28,6 +28,9 @@ pub(crate) use slots::slots_held;
 
 /// Of a definition, and of the rule a bucket was last counted under.
 const RULE: [&str; 5] = ["version", "rate_u", "period_ms", "burst_u", "effective_ms"];
+/// Of a bucket.
+const COUNTS: [&str; 3] = ["pool_u", "pool_ms", "issued_u"];
+const BOOKED: [&str; 7] = ["slot", "booked_u", "next_u", "level_u", "asked_u", "weight", "cut_weight"];
 
 impl Hive {
     pub fn limits(&self) -> Script {
@@ -43,9 +46,11 @@ impl Hive {
     pub fn ledger(&self, limit: &str, max: u32) -> Script {
         let (hive, limit) = (self.name(), text(limit));
         Script::read().ask(format_args!(
-            "select limit_key, version, pool_u, pool_ms, issued_u from hive_limit
+            "select limit_key, version, pool_u, pool_ms, issued_u + {},
+               case {NOW} / 1000 - slot when 0 then booked_u when 1 then next_u else 0 end from hive_limit
              where hive = {hive} and name = {limit} and length(limit_key) = 32
-             order by issued_u desc, limit_key limit {max}"
+             order by issued_u desc, limit_key limit {max}",
+            bucket::flow_u("", "pool_ms", NOW)
         ))
     }
 
@@ -92,6 +97,7 @@ pub(crate) fn ledger(answers: &Answers) -> Result<Reply, Error> {
             pool_u: line.number(2)?,
             pool_ms: line.number(3)?,
             issued_u: line.number(4)?,
+            booked_u: line.number(5)?,
         })
     };
     Ok(Reply::Ledger(answers.lines(0).map(row).collect::<Result<_, Error>>()?))
@@ -106,11 +112,32 @@ fn definition(line: Line<'_>, at: usize) -> Result<Definition, Error> {
     })
 }
 
-/// A bucket as it was: [`RULE`], then `pool_u`, `pool_ms`, `issued_u`.
+/// A bucket's columns, of `b`, under names of their own.
+fn as_it_was() -> String {
+    let columns = RULE.into_iter().chain(COUNTS).chain(BOOKED);
+    columns.map(|column| format!("b.{column} as b_{column}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Those names.
+fn was() -> String {
+    let columns = RULE.into_iter().chain(COUNTS).chain(BOOKED);
+    columns.map(|column| format!("b_{column}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A bucket from the columns of [`as_it_was`], beginning at `at`.
 fn bucket_as_it_was(line: Line<'_>, at: usize) -> Result<Bucket, Error> {
     let Definition { version, rule, effective_ms: reset_ms } = definition(line, at)?;
     let (pool_u, pool_ms, issued_u) = (line.number(at + 5)?, line.number(at + 6)?, line.number(at + 7)?);
-    Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms })
+    let booked = Booked {
+        slot: line.number(at + 8)?,
+        now_u: line.number(at + 9)?,
+        next_u: line.number(at + 10)?,
+        level_u: line.number(at + 11)?,
+        asked_u: line.number(at + 12)?,
+        weight: line.number(at + 13)?,
+        cut_weight: line.number(at + 14)?,
+    };
+    Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked })
 }
 
 /// What the server has written is not what we make of it: nothing is given on such grounds.

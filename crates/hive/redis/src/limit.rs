@@ -69,8 +69,10 @@ impl Store {
     }
 
     async fn draw(&self, draws: &[Draw]) -> Result<Reply, Failure> {
-        let arguments = draws.iter().flat_map(|Draw { limit, key, want, need }| {
-            [limit.to_string(), key.to_string(), want.to_string(), need.to_string()]
+        let arguments = draws.iter().flat_map(|Draw { limit, key, want, need, book }| {
+            let (to_book, weight) = book.map_or((0, 0), |book| (book.want.min(WHOLE_MAX / MICRO), book.weight.max(1)));
+            let numbers = [*want, *need, to_book, weight].map(|number| number.to_string());
+            [limit.to_string(), key.to_string()].into_iter().chain(numbers)
         });
         let keys = self.buckets(draws.iter().map(|draw| (&draw.limit, draw.key)));
         let mut fields = Fields::of(self.ask(&scripts().draw, &keys, arguments).await?)?;
@@ -82,6 +84,8 @@ impl Store {
                 pool_u: drawn.number()?,
                 version: drawn.number()?,
                 retry_ms: drawn.optional_number()?,
+                booked: drawn.number()?,
+                begins_ms: drawn.number()?,
             }))
         })?;
         Ok(Reply::Drawn { hive_ms, drawn })
@@ -175,14 +179,15 @@ fn definition(text: &str) -> Decoded<Definition> {
 fn ledger(value: Value) -> Result<Reply, Failure> {
     let mut rows = Fields::of(value)?.each(|fields| {
         let mut row = fields.fields()?;
-        let (key, mut bucket) = (row.text()?, row.fields()?);
+        let (key, mut bucket, flowed_u, booked_u) = (row.text()?, row.fields()?, row.number()?, row.number()?);
         let key = u128::from_str_radix(&key, 16).map_err(|_| unreadable(&Value::SimpleString(key)))?;
         Ok(BucketRow {
             key: Key(key),
             version: bucket.number()?,
             pool_u: bucket.number()?,
             pool_ms: bucket.number()?,
-            issued_u: bucket.number()?,
+            issued_u: bucket.number()?.saturating_add(flowed_u),
+            booked_u,
         })
     })?;
     rows.sort_by_key(|row| (std::cmp::Reverse(row.issued_u), row.key));

@@ -3,7 +3,7 @@
 use honeyflow_event::Name;
 use honeyflow_hive::{
     NodeId,
-    bucket::Bucket,
+    bucket::{Booked, Bucket},
     contract::limit::{
         BucketRow, Definition, Denial, Denied, Draw, Drawn, Exact, Key, Limit, MICRO, Reply, Rule, Slots, SlotsHeld,
         Undefined,
@@ -20,6 +20,7 @@ use crate::{
 const NOW: &str = "";
 const NEXT: &str = "next";
 const RULE: &str = "version, rate_u, period_ms, burst_u, effective_ms";
+const BOOKED: &str = "slot, booked_u, next_u, level_u, asked_u, weight, cut_weight";
 
 fn definition(row: &Row<'_>) -> rusqlite::Result<Definition> {
     Ok(Definition {
@@ -43,22 +44,33 @@ impl Session<'_> {
 
     fn bucket(&self, limit: &str, key: Key) -> rusqlite::Result<Option<Bucket>> {
         self.cached(&format!(
-            "select {RULE}, pool_u, pool_ms, issued_u from hive_limit where hive = ?1 and name = ?2 and limit_key = ?3"
+            "select {RULE}, pool_u, pool_ms, issued_u, {BOOKED} from hive_limit
+             where hive = ?1 and name = ?2 and limit_key = ?3"
         ))?
         .query_row(params![self.hive, limit, key.to_string()], |row| {
             let Definition { version, rule, effective_ms: reset_ms } = definition(row)?;
             let (pool_u, pool_ms, issued_u) = (unsigned(row, 5)?, unsigned(row, 6)?, unsigned(row, 7)?);
-            Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms })
+            let booked = Booked {
+                slot: unsigned(row, 8)?,
+                now_u: unsigned(row, 9)?,
+                next_u: unsigned(row, 10)?,
+                level_u: unsigned(row, 11)?,
+                asked_u: unsigned(row, 12)?,
+                weight: unsigned(row, 13)?,
+                cut_weight: unsigned(row, 14)?,
+            };
+            Ok(Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked })
         })
         .optional()
     }
 
     fn save(&self, limit: &str, key: &str, bucket: &Bucket) -> rusqlite::Result<()> {
-        let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms } = *bucket;
-        self.cached(
+        let Bucket { version, rule, pool_u, pool_ms, issued_u, reset_ms, booked } = *bucket;
+        self.cached(&format!(
             "insert or replace into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms,
-               pool_u, pool_ms, issued_u) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?
+               pool_u, pool_ms, issued_u, {BOOKED})
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
+        ))?
         .execute(params![
             self.hive,
             limit,
@@ -70,7 +82,14 @@ impl Session<'_> {
             signed(reset_ms),
             signed(pool_u),
             signed(pool_ms),
-            signed(issued_u)
+            signed(issued_u),
+            signed(booked.slot),
+            signed(booked.now_u),
+            signed(booked.next_u),
+            signed(booked.level_u),
+            signed(booked.asked_u),
+            signed(booked.weight),
+            signed(booked.cut_weight)
         ])
         .map(drop)
     }
@@ -89,11 +108,12 @@ impl Session<'_> {
         Ok(Reply::Drawn { hive_ms: self.now_ms, drawn })
     }
 
-    fn draw_one(&self, Draw { limit, key, want, need }: &Draw, lineage_ms: u64) -> Answer<Option<Drawn>> {
+    fn draw_one(&self, draw: &Draw, lineage_ms: u64) -> Answer<Option<Drawn>> {
+        let Draw { limit, key, .. } = draw;
         let Some(definition) = self.in_force(limit)? else { return Ok(None) };
         let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, self.now_ms);
         let mut bucket = self.bucket(limit, *key)?.unwrap_or_else(fresh);
-        let drawn = bucket.draw(&definition, *want, *need, self.now_ms);
+        let drawn = bucket.answer(&definition, draw, self.now_ms);
         self.save(limit, &key.to_string(), &bucket)?;
         Ok(Some(drawn))
     }
@@ -235,16 +255,21 @@ impl Session<'_> {
     pub fn ledger(&self, limit: &str, max: u32) -> Answer<Reply> {
         let rows = self
             .cached(
-                "select limit_key, version, pool_u, pool_ms, issued_u from hive_limit
+                "select limit_key, version, pool_u, pool_ms, issued_u
+                   + booked_u / 1000 * max(min(?4, (slot + 1) * 1000) - max(pool_ms, slot * 1000), 0)
+                   + next_u / 1000 * max(min(?4, (slot + 2) * 1000) - max(pool_ms, (slot + 1) * 1000), 0),
+                   case ?4 / 1000 - slot when 0 then booked_u when 1 then next_u else 0 end
+                 from hive_limit
                  where hive = ?1 and name = ?2 and length(limit_key) = 32 order by issued_u desc, limit_key limit ?3",
             )?
-            .query_map(params![self.hive, limit, max], |row| {
+            .query_map(params![self.hive, limit, max, self.now()], |row| {
                 Ok(BucketRow {
                     key: key(row, 0)?,
                     version: unsigned(row, 1)?,
                     pool_u: unsigned(row, 2)?,
                     pool_ms: unsigned(row, 3)?,
                     issued_u: unsigned(row, 4)?,
+                    booked_u: unsigned(row, 5)?,
                 })
             })?
             .collect::<Result<_, _>>()?;

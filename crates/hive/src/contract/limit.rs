@@ -37,7 +37,9 @@ pub struct Rule {
 pub enum Request {
     /// Each by itself: refills the bucket (at most half the burst), then gives `min(want, pool / 2)`, or `need` whole if
     /// that is more and there, else nothing. A bucket that is missing is full, but empty while
-    /// `now < lineage_ms + life of a batch`. → `Drawn`, in order. The only write that need not be durable.
+    /// `now < lineage_ms + life of a batch`. Then books, if it is asked for ([`crate::bucket::booking`]): whole permits of
+    /// the next second, for which the bucket fills by so much less. → `Drawn`, in order. Without booking it
+    /// is the only write that need not be durable.
     Draw(Vec<Draw>),
     /// All or none: refills each bucket (up to its burst) and takes its cost if every one has it; a refusal leaves all
     /// untouched. `peek` takes nothing. → `Admitted`, in order, or `Denied`.
@@ -64,6 +66,14 @@ pub struct Draw {
     pub key: Key,
     pub want: u64,
     pub need: u64,
+    pub book: Option<Book>,
+}
+
+/// So many permits of the next second, if the others leave them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Book {
+    pub want: u64,
+    pub weight: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,6 +128,10 @@ pub struct Drawn {
     pub version: u64,
     /// If nothing was granted: until `max(need, 1)` is there. None: never.
     pub retry_ms: Option<u64>,
+    /// Permits that come evenly over a second.
+    pub booked: u64,
+    /// From now until that second begins.
+    pub begins_ms: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,6 +196,8 @@ pub struct BucketRow {
     /// As of `pool_ms`: what has flowed back since is not in it.
     pub pool_u: u64,
     pub pool_ms: u64,
-    /// Ever; slots: held now.
+    /// Ever, with what has come of what was booked; slots: held now.
     pub issued_u: u64,
+    /// Of the present second.
+    pub booked_u: u64,
 }

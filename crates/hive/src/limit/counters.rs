@@ -18,6 +18,8 @@ pub struct Counters {
     waited_ns: AtomicU64,
     /// Whole permits in the pool when the store last said.
     pub pool: AtomicU64,
+    /// Of some key, a part of each second is booked until then.
+    pub booked_until_ns: AtomicU64,
 }
 
 pub const REASONS: [Reason; 6] =
@@ -47,11 +49,13 @@ impl Counters {
         self.waited_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    pub fn snapshot(&self, limit: &Name, setting: &Setting, keys: usize, overflowed: u64) -> Snapshot {
+    pub fn snapshot(&self, limit: &Name, setting: &Setting, now_ns: u64, keys: usize, overflowed: u64) -> Snapshot {
+        let books = self.booked_until_ns.load(Ordering::Relaxed) > now_ns;
         Snapshot {
             limit: limit.clone(),
             version: setting.terms.version,
             mode: match setting.footing {
+                Footing::Store if books => "lease",
                 Footing::Store => setting.terms.decider.name(),
                 Footing::Alone(_) => "safe",
                 Footing::Closed => "closed",

@@ -1,24 +1,27 @@
 //! How much this node asks of a key, by its own clock: what was admitted and what was refused.
 //!
-//! Two sums that fade, one over a quarter of a second, one over a fifth of that. The slow one tells a trickle from
-//! silence; the quick one sees a rush begin, and is believed once it has seen enough of it. One request that costs a
-//! hundred is no rush: requests are counted apart.
+//! Three sums that fade, over a second, a quarter of one, and a fifth of that. The slow one tells a trickle from silence;
+//! the quick one sees a rush begin, and is believed once it has seen enough of it; the steady one is for what lasts. One
+//! request that costs a hundred is no rush: requests are counted apart.
 
 use super::definition::{MILLISECOND, SECOND};
 
+const STEADY_NS: f64 = SECOND as f64;
 const SLOW_NS: f64 = (250 * MILLISECOND) as f64;
 const QUICK_NS: f64 = (50 * MILLISECOND) as f64;
 const QUICK_ENOUGH: f64 = 32.0;
 
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Demand {
+    steady: f64,
     slow: f64,
     quick: f64,
     /// As `slow`, but each request is one.
     requests: f64,
     at_ns: u64,
-    /// When the quick sum last began from nothing.
+    /// When the quick sum last began from nothing, and when the steady one did.
     begun_ns: u64,
+    steady_since_ns: u64,
 }
 
 impl Demand {
@@ -38,6 +41,10 @@ impl Demand {
         if faded.quick < 1.0 {
             self.begun_ns = now_ns;
         }
+        if faded.steady < 1.0 {
+            self.steady_since_ns = now_ns;
+        }
+        self.steady = faded.steady + permits;
         self.slow = faded.slow + permits;
         self.quick = faded.quick + permits;
         self.requests = faded.requests + requests;
@@ -56,6 +63,12 @@ impl Demand {
         per_ns * span_ns as f64
     }
 
+    /// Permits expected in a second, by what the last ones brought.
+    pub fn steady_per_second(&self, now_ns: u64) -> f64 {
+        let age_ns = now_ns.saturating_sub(self.steady_since_ns).max(50 * MILLISECOND) as f64;
+        self.faded(now_ns).steady / (1.0 - (-age_ns / STEADY_NS).exp())
+    }
+
     /// Requests expected in `span_ns`.
     pub fn requests_within(&self, now_ns: u64, span_ns: u64) -> f64 {
         self.faded(now_ns).requests / SLOW_NS * span_ns as f64
@@ -67,8 +80,14 @@ impl Demand {
 
     fn faded(&self, now_ns: u64) -> Demand {
         let age_ns = now_ns.saturating_sub(self.at_ns) as f64;
-        let (slow, quick) = ((-age_ns / SLOW_NS).exp(), (-age_ns / QUICK_NS).exp());
-        Demand { slow: self.slow * slow, quick: self.quick * quick, requests: self.requests * slow, ..*self }
+        let [steady, slow, quick] = [STEADY_NS, SLOW_NS, QUICK_NS].map(|over_ns| (-age_ns / over_ns).exp());
+        Demand {
+            steady: self.steady * steady,
+            slow: self.slow * slow,
+            quick: self.quick * quick,
+            requests: self.requests * slow,
+            ..*self
+        }
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) enum Signal {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Call {
-    Draw { want: u64, need: u64 },
+    Draw { want: u64, need: u64, book: u64 },
     Take { call: u64, cost: u64 },
     Hold { slots: u64 },
 }
@@ -176,7 +176,7 @@ impl State {
                 drop(token.told.send(Err(self.denied(retry_ns, reason))));
                 return;
             }
-            Effect::Draw { want, need } => Call::Draw { want, need },
+            Effect::Draw { want, need, book } => Call::Draw { want, need, book },
             Effect::Take { call, cost } => Call::Take { call, cost },
             Effect::Hold { slots } => Call::Hold { slots },
         };
@@ -340,7 +340,7 @@ impl Limit {
 
     pub fn snapshot(&self) -> Snapshot {
         let State { name, setting, keys, counters, .. } = &*self.0;
-        counters.snapshot(name, &setting.load(), keys.count(), keys.overflowed())
+        counters.snapshot(name, &setting.load(), self.0.clock.now_ns(), keys.count(), keys.overflowed())
     }
 
     pub(super) fn is_exact(&self) -> bool {

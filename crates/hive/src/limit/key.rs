@@ -11,6 +11,7 @@
 //! A batch counts from the *start* of its draw. While somebody waits the stock is swept, so that nobody who comes later
 //! is served before; whatever lets permits in serves the queue in the same step, so that nobody sleeps beside them.
 
+mod booking;
 mod exact;
 mod pool;
 mod slots;
@@ -45,6 +46,8 @@ pub struct Setting {
     pub footing: Footing,
     /// How much of the demand one draw covers, and how far apart draws of a dry pool are.
     pub batch_ns: u64,
+    /// Permits of a second that may be booked ahead; 0: none.
+    pub bookable: u64,
 }
 
 /// Where a permit came from: a refund goes there.
@@ -79,6 +82,8 @@ pub enum Effect<W> {
     Draw {
         want: u64,
         need: u64,
+        /// Of the next second.
+        book: u64,
     },
     Take {
         call: u64,
@@ -101,17 +106,30 @@ pub enum Effect<W> {
 }
 
 /// What the store has answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Drawn {
     pub given: u64,
     /// How long until what was needed is there.
     pub retry_ms: u64,
+    /// Permits that are left there.
+    pub pool: u64,
+    /// Of the second that begins then; 0 and 0 if nothing was asked for.
+    pub booked: u64,
+    pub begins_ms: u64,
+}
+
+impl Drawn {
+    /// Nothing is booked.
+    pub fn now(given: u64, retry_ms: u64) -> Drawn {
+        Drawn { given, retry_ms, pool: 0, booked: 0, begins_ms: 0 }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Flying {
     started_ns: u64,
     want: u64,
+    book: u64,
 }
 
 /// A refusal that is still true: asking again would bring the same.
@@ -143,7 +161,13 @@ pub struct Key<W> {
     /// What the last draw brought, and how long it took.
     last_given: u64,
     last_trip_ns: u64,
+    last_started_ns: u64,
+    /// It brought less than was wanted.
+    is_dry: bool,
+    /// What was left in the pool then.
+    last_pool: u64,
     draw_at_ns: u64,
+    booking: booking::Booking,
     void_at_ns: u64,
     refused: Option<Refused>,
     asked: Vec<Asked<W>>,
@@ -166,7 +190,11 @@ impl<W> Default for Key<W> {
             pace_ns: 0,
             last_given: 0,
             last_trip_ns: 0,
+            last_started_ns: 0,
+            is_dry: false,
+            last_pool: 0,
             draw_at_ns: u64::MAX,
+            booking: booking::Booking::default(),
             void_at_ns: 0,
             refused: None,
             asked: Vec::new(),
@@ -272,6 +300,9 @@ impl<W> Key<W> {
         self.refused = None;
         // Calls in flight end by their deadlines; their answers, if any come, find nobody.
         self.flying = None;
+        if setting.footing != Footing::Store {
+            self.booking.drips.clear();
+        }
         self.attend(now_ns, setting, stock, full_at, effects);
     }
 
@@ -280,6 +311,7 @@ impl<W> Key<W> {
         self.observe(now_ns, stock);
         stock.sweep(now_ns);
         self.held = Batch::NONE;
+        self.booking.drips.clear();
         self.seen_count = stock.count();
         self.void_at_ns = now_ns;
     }
@@ -311,6 +343,7 @@ impl<W> Key<W> {
             && self.asked.is_empty()
             && self.slots.is_none_held()
             && stock.left(now_ns) == 0
+            && self.booking.drips.is_empty(now_ns)
             && self.paced_until_ns <= now_ns
             && self.refused.is_none_or(|refused| refused.until_ns <= now_ns)
     }
@@ -371,7 +404,9 @@ impl<W> Key<W> {
     /// How long the last refusal still holds; 0 if there is none.
     pub fn refused_for_ns(&self, now_ns: u64) -> u64 {
         let remembered = self.refused.map_or(0, |refused| refused.until_ns);
-        remembered.max(self.paced_until_ns).saturating_sub(now_ns)
+        let refused_ns = remembered.max(self.paced_until_ns).saturating_sub(now_ns);
+        let booked_ns = self.booking.drips.there_at_ns(now_ns, 1).map(|at_ns| at_ns - now_ns);
+        booked_ns.map_or(refused_ns, |booked_ns| refused_ns.min(booked_ns))
     }
 
     /// How long a refused request should stay away.

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::contract::{
     HiveStore, NodeId, Reply, Request,
-    limit::{self as ledger, Draw, Exact, Key, Slots, Window},
+    limit::{self as ledger, Book, Draw, Exact, Key, Slots, Window},
 };
 
 /// Signals under way. Each key has few at a time; beyond this a call counts as failed.
@@ -52,6 +52,8 @@ pub struct Config {
     pub expected_nodes: u64,
     /// Operations a second for one limit, from all nodes together.
     pub store_budget: u64,
+    /// Of this node, where limits are shared out.
+    pub weight: u64,
     pub clock: LocalClock,
 }
 
@@ -62,6 +64,7 @@ impl Config {
             node,
             expected_nodes: Headcount::EXPECTED,
             store_budget: Standing::STORE_BUDGET,
+            weight: 1,
             clock: LocalClock::default(),
         }
     }
@@ -178,6 +181,7 @@ struct Landed {
 pub struct Service {
     store: Arc<dyn HiveStore>,
     node: NodeId,
+    weight: u64,
     registry: Arc<Registry>,
     heard: mpsc::Receiver<Signal>,
     flights: FuturesUnordered<BoxFuture<'static, Landed>>,
@@ -212,6 +216,7 @@ impl Service {
         let service = Service {
             store: config.store,
             node: config.node,
+            weight: config.weight.max(1),
             registry: registry.clone(),
             heard,
             flights: FuturesUnordered::new(),
@@ -396,8 +401,9 @@ impl Service {
         }
         limit.counters.store_operations.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         match call {
-            Call::Draw { want, need } => {
-                let draw = Draw { limit: limit.name.clone(), key: Key(key), want, need };
+            Call::Draw { want, need, book } => {
+                let book = (book > 0).then_some(Book { want: book, weight: self.weight });
+                let draw = Draw { limit: limit.name.clone(), key: Key(key), want, need, book };
                 self.draws.push((limit, key, started_ns, draw));
             }
             Call::Take { call, cost } => self.take(limit, key, call, cost, true),

@@ -6,6 +6,7 @@ use super::{
     gcra::Share,
     headcount::Headcount,
     key::{Footing, Setting},
+    rate::MICRO,
 };
 
 /// A draw covers this much of the demand, and a dry pool is asked this often, unless there are very many nodes.
@@ -67,7 +68,11 @@ impl Standing {
                 Footing::Alone(Share::new(terms.rate, divisor, terms.burst / 2 / divisor, self.alone_since_ns))
             }
         };
-        Setting { terms: *terms, footing, batch_ns: self.batch_ns(terms) }
+        let bookable = match terms.decider {
+            Decider::Pool { .. } => terms.rule().bookable_u() / MICRO,
+            _ => 0,
+        };
+        Setting { terms: *terms, footing, batch_ns: self.batch_ns(terms), bookable }
     }
 
     fn batch_ns(&self, terms: &Terms) -> u64 {

@@ -29,7 +29,7 @@ pub async fn set(bee: &Bee, limit: &str, rule: Rule) -> u64 {
 }
 
 async fn draw(bee: &Bee, key: u128, want: u64, need: u64) -> Drawn {
-    let draw = Draw { limit: API.into(), key: Key(key), want, need };
+    let draw = Draw { limit: API.into(), key: Key(key), want, need, book: None };
     match bee.limit(Request::Draw(vec![draw])).await {
         Reply::Drawn { drawn, .. } => drawn[0].expect("defined"),
         other => panic!("{other:?}"),
@@ -57,7 +57,7 @@ async fn ledger(bee: &Bee, limit: &str) -> Vec<(u128, u64)> {
 
 pub async fn hv_71_a_limit_is_defined_once(t: &Table<'_>) {
     let bee = t.bee().await;
-    let undefined = Draw { limit: API.into(), key: Key(1), want: 1, need: 1 };
+    let undefined = Draw { limit: API.into(), key: Key(1), want: 1, need: 1, book: None };
     let Reply::Drawn { drawn, .. } = bee.limit(Request::Draw(vec![undefined])).await else { panic!("not drawn") };
     assert_eq!(drawn, [Err(Undefined)]);
     let denied = exact(&bee, vec![cost(API, 1, 1)]).await;
@@ -116,7 +116,7 @@ pub async fn hv_61_a_draw_gives_half_the_pool_or_a_need_whole(t: &Table<'_>) {
     let never = draw(&bee, 1, 0, 101).await;
     assert_eq!((never.granted, never.retry_ms), (0, None), "more than the pool ever holds");
     assert_eq!(draw(&bee, 2, 0, 100).await.granted, 100, "each key has its own");
-    let draws = [3_u128, 4].map(|key| Draw { limit: API.into(), key: Key(key), want: 5, need: 0 }).to_vec();
+    let draws = [3_u128, 4].map(|key| Draw { limit: API.into(), key: Key(key), want: 5, need: 0, book: None }).to_vec();
     let Reply::Drawn { drawn, .. } = bee.limit(Request::Draw(draws)).await else { panic!("not drawn") };
     assert!(drawn.iter().all(|drawn| drawn.is_ok_and(|drawn| drawn.granted == 5)));
     assert_eq!(ledger(&bee, API).await, [(2, 100), (1, 90), (3, 5), (4, 5)], "most issued first");

@@ -6,7 +6,7 @@ use honeyflow_hive::{
     Reply, Request,
     contract::{
         EventKind, Held, Mint, Refusal,
-        limit::{self, Draw, Key, Rule},
+        limit::{self, Book, Draw, Key, Rule},
     },
 };
 
@@ -121,7 +121,7 @@ pub async fn hv_61_a_new_bucket_in_a_new_lineage_begins_empty(t: &Table<'_>) {
     let bee = t.bee().await;
     set(&bee, "api", Rule::rate(1, 1000, 20)).await;
     let draw = async |key| {
-        let draw = Draw { limit: "api".into(), key: Key(key), want: 0, need: 10 };
+        let draw = Draw { limit: "api".into(), key: Key(key), want: 0, need: 10, book: None };
         match bee.limit(limit::Request::Draw(vec![draw])).await {
             limit::Reply::Drawn { drawn, .. } => drawn[0].expect("defined").granted,
             other => panic!("{other:?}"),
@@ -136,6 +136,35 @@ pub async fn hv_61_a_new_bucket_in_a_new_lineage_begins_empty(t: &Table<'_>) {
     assert_eq!(draw(2).await, 0);
     if t.step_clock(10_001).await {
         assert_eq!(draw(3).await, 10, "a batch's life later");
+    }
+}
+
+/// HV-63: nor is what others may have booked of this second and the next.
+pub async fn hv_63_a_new_bucket_in_a_new_lineage_is_booked(t: &Table<'_>) {
+    let bee = t.bee().await;
+    set(&bee, "api", Rule::rate(1000, 1000, 200)).await;
+    let book = async |key| {
+        let book = Some(Book { want: 100, weight: 1 });
+        match bee
+            .limit(limit::Request::Draw(vec![Draw { limit: "api".into(), key: Key(key), want: 0, need: 0, book }]))
+            .await
+        {
+            limit::Reply::Drawn { hive_ms, drawn } => (hive_ms, drawn[0].expect("defined").booked),
+            other => panic!("{other:?}"),
+        }
+    };
+    if !t.rig.waits_for_lineage() || !t.change_lineage().await {
+        return;
+    }
+    let head = t.view().await.head;
+    assert_eq!(bee.call(new_lineage(head.lineage.as_deref(), &head.server)).await, Reply::Done);
+    let lineage_ms = t.view().await.head.lineage_ms;
+    let (hive_ms, booked) = book(1).await;
+    if hive_ms % 1_000 < 900 && hive_ms / 1_000 == lineage_ms / 1_000 {
+        assert_eq!(booked, 0, "it may all be booked");
+    }
+    if t.step_clock(2_000).await {
+        assert_eq!(book(2).await.1, 100, "what was booked before is over");
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Load {
     Bursts,
     /// One node after the other for half a second each, a pause, and all at once: the worst for what is left in stock.
     Spike,
+    /// As even, but every four seconds nobody asks for a third of one, and all at once after it.
+    Lulls,
 }
 
 impl Load {
@@ -39,6 +41,11 @@ impl Load {
                     let shifted = at_ns + node as u64 * (4 * SECOND / nodes as u64);
                     if shifted % (4 * SECOND) < 2 * SECOND { 2.0 / nodes as f64 } else { 0.0 }
                 }
+                Load::Lulls => match at_ns % (4 * SECOND) {
+                    at_ns if at_ns < SECOND / 3 => 0.0,
+                    at_ns if at_ns < SECOND / 2 => 5.0 / nodes as f64,
+                    _ => 1.0 / nodes as f64,
+                },
                 Load::Spike => match at_ns % (12 * SECOND) {
                     at_ns if at_ns >= 11_500_000_000 => 5.0 / nodes as f64,
                     at_ns if at_ns < 10 * SECOND && (at_ns / (SECOND / 2)) as usize % nodes == node => 1.0,
@@ -53,6 +60,7 @@ impl Load {
             Load::HotPair => total * 0.45,
             Load::Bursts => total * 2.0 / nodes as f64,
             Load::Spike => total,
+            Load::Lulls => total * 5.0 / nodes as f64,
             _ => self.of(node, nodes, total, 0),
         }
     }

@@ -8,11 +8,12 @@ use honeyflow_hive::limit::{
     stock::Stock,
 };
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Draw {
     pub started_ns: u64,
     pub want: u64,
     pub need: u64,
+    pub book: u64,
 }
 
 pub struct Node {
@@ -91,7 +92,7 @@ impl Node {
         self.key.attend(now_ns, &setting, &self.stock, &self.full_at, &mut self.effects);
         if self.standing.breaker.is_open() && self.standing.breaker.allows(now_ns) {
             // A probe: what it brings is not waited for.
-            self.effects.push(Effect::Draw { want: 1, need: 0 });
+            self.effects.push(Effect::Draw { want: 1, need: 0, book: 0 });
         }
     }
 
@@ -116,7 +117,7 @@ impl Node {
         for effect in self.effects.drain(..) {
             match effect {
                 Effect::Grant { .. } => granted += 1,
-                Effect::Draw { want, need } => draws.push(Draw { started_ns: now_ns, want, need }),
+                Effect::Draw { want, need, book } => draws.push(Draw { started_ns: now_ns, want, need, book }),
                 Effect::Refuse { .. } | Effect::Take { .. } | Effect::Hold { .. } => {}
             }
         }

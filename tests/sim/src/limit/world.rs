@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use honeyflow_hive::{
     bucket::Bucket,
-    contract::limit::{Definition as Stored, MICRO},
+    contract::limit::{self as ledger, Book, Definition as Stored, MICRO},
     limit::{
         definition::{Definition, Terms},
         key::Drawn,
@@ -53,8 +53,8 @@ impl Figures {
 enum Event {
     Request(usize),
     Wake(usize),
-    Arrive { node: usize, started_ns: u64, want: u64, need: u64 },
-    Answer { node: usize, started_ns: u64, want: u64, need: u64, given: u64, retry_ms: u64 },
+    Arrive { node: usize, draw: Draw },
+    Answer { node: usize, draw: Draw, drawn: Drawn },
     Middle,
 }
 
@@ -84,6 +84,7 @@ pub fn run(scenario: &Scenario, rate: u64, seconds: u64, seed: u64) -> Figures {
     let (first, second) = (terms(rate, 1), terms(rate / 2, 2));
     let most = match scenario.turn {
         Turn::Nodes(after) => scenario.nodes.max(after),
+        Turn::Forgets => 2 * scenario.nodes,
         _ => scenario.nodes,
     };
     let stored = Stored { version: 1, rule: first.rule(), effective_ms: EPOCH_MS };
@@ -170,17 +171,20 @@ impl World<'_> {
                     self.after(node, now_ns);
                 }
             }
-            Event::Arrive { node, started_ns, want, need } => {
+            Event::Arrive { node, draw } => {
                 if !self.is_down(now_ns) {
-                    let drawn = self.store.draw(&self.stored, want, need, now_ms);
-                    let (given, retry_ms) = (drawn.granted, drawn.retry_ms.unwrap_or(1));
-                    let answer = Event::Answer { node, started_ns, want, need, given, retry_ms };
-                    self.push(now_ns + TRIP_NS / 2, answer);
+                    let Draw { want, need, book, .. } = draw;
+                    let book = (book > 0).then_some(Book { want: book, weight: 1 });
+                    let asked = ledger::Draw { limit: "api".into(), key: ledger::Key(1), want, need, book };
+                    let drawn = self.store.answer(&self.stored, &asked, now_ms);
+                    let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
+                    let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1));
+                    let drawn = Drawn { given, retry_ms, pool, booked, begins_ms };
+                    self.push(now_ns + TRIP_NS / 2, Event::Answer { node, draw, drawn });
                 }
             }
-            Event::Answer { node, started_ns, want, need, given, retry_ms } => {
-                let draw = Draw { started_ns, want, need };
-                self.nodes[node].answered(draw, Drawn { given, retry_ms }, now_ns);
+            Event::Answer { node, draw, drawn } => {
+                self.nodes[node].answered(draw, drawn, now_ns);
                 self.after(node, now_ns);
             }
             Event::Middle => match self.scenario.turn {
@@ -194,6 +198,13 @@ impl World<'_> {
                         self.nodes[node].change(second, now_ns);
                         self.after(node, now_ns);
                     }
+                }
+                // What was drawn and booked is used on; the store knows nothing of it.
+                Turn::Forgets => {
+                    self.present *= 2;
+                    let present = self.present as u64;
+                    self.nodes.iter_mut().for_each(|node| node.count(present));
+                    self.store = Bucket::fresh(&self.stored, self.stored.rule.pool_u(), now_ms, now_ms);
                 }
                 Turn::None | Turn::StoreDown => {}
             },
@@ -210,8 +221,8 @@ impl World<'_> {
         if granted > 0 {
             self.admit(now_ns, granted);
         }
-        for Draw { started_ns, want, need } in draws {
-            self.push(now_ns + TRIP_NS / 2, Event::Arrive { node, started_ns, want, need });
+        for draw in draws {
+            self.push(now_ns + TRIP_NS / 2, Event::Arrive { node, draw });
         }
         let wake_at = self.nodes[node].wake_at_ns().max(now_ns + 1);
         if wake_at < self.woken_at[node] {
@@ -222,7 +233,10 @@ impl World<'_> {
 
     fn finish(mut self, first: Terms, second: Terms, seconds: u64) -> Figures {
         let halved = self.scenario.turn == Turn::Halved;
-        let breaches = |terms: Terms, given: &[Given]| rate_holds("api", terms.rate.permits, terms.burst, given);
+        // What the store has forgotten may come once more, up to the burst.
+        let bursts = if self.scenario.turn == Turn::Forgets { 2 } else { 1 };
+        let breaches =
+            |terms: Terms, given: &[Given]| rate_holds("api", terms.rate.permits, terms.burst * bursts, given);
         // Without the store each node has its own clock's word for its share: that bound is another one.
         if self.scenario.turn != Turn::StoreDown {
             let turn_ns = if halved { self.until_ns / 2 } else { self.until_ns };

@@ -98,7 +98,7 @@ impl Rows {
                     })
                     .collect(),
             },
-            Request::Ledger { limit, max } => self.ledger(&limit, max as usize),
+            Request::Ledger { limit, max } => self.ledger(now_ms, &limit, max as usize),
         }
     }
 
@@ -111,7 +111,7 @@ impl Rows {
         let lineage_ms = self.lineage_ms();
         let bucket = self.limits.buckets.entry((draw.limit.clone(), draw.key));
         let fresh = || Bucket::fresh(&definition, definition.rule.pool_u(), lineage_ms, now_ms);
-        Ok(bucket.or_insert_with(fresh).draw(&definition, draw.want, draw.need, now_ms))
+        Ok(bucket.or_insert_with(fresh).answer(&definition, draw, now_ms))
     }
 
     /// On copies, which replace the rows only if every one admits.
@@ -179,7 +179,7 @@ impl Rows {
         Reply::Set { version, effective_ms }
     }
 
-    fn ledger(&self, limit: &Name, max: usize) -> Reply {
+    fn ledger(&self, now_ms: u64, limit: &Name, max: usize) -> Reply {
         let of_limit = self.limits.buckets.iter().filter(|((name, _), _)| name == limit);
         let mut rows: Vec<BucketRow> = of_limit
             .map(|((_, key), bucket)| BucketRow {
@@ -187,7 +187,8 @@ impl Rows {
                 version: bucket.version,
                 pool_u: bucket.pool_u,
                 pool_ms: bucket.pool_ms,
-                issued_u: bucket.issued_u,
+                issued_u: bucket.issued_by_u(now_ms),
+                booked_u: bucket.booked_u(now_ms),
             })
             .collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.issued_u), row.key));

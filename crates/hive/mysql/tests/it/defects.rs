@@ -25,7 +25,13 @@ async fn renewed(hive: &MysqlHive, me: NodeId) -> bool {
 }
 
 fn draw(key: u128) -> Request {
-    Request::Limit(limit::Request::Draw(vec![Draw { limit: "api".into(), key: Key(key), want: 1, need: 1 }]))
+    Request::Limit(limit::Request::Draw(vec![Draw {
+        limit: "api".into(),
+        key: Key(key),
+        want: 1,
+        need: 1,
+        book: None,
+    }]))
 }
 
 async fn define(hive: &MysqlHive) {

@@ -37,7 +37,7 @@ async fn lives(hive: &MysqlHive) {
     let rule = Rule::count(5);
     let set = limit::Request::Set { limit: "api".into(), was: None, rule, after_ms: 0 };
     done(hive, Request::Limit(set)).await;
-    let draw = Draw { limit: "api".into(), key: Key(1), want: 1, need: 1 };
+    let draw = Draw { limit: "api".into(), key: Key(1), want: 1, need: 1, book: None };
     done(hive, Request::Limit(limit::Request::Draw(vec![draw]))).await;
     let asks = vec![Slots { limit: "api".into(), key: Key(2), seq: 1, wants: 2 }];
     done(hive, Request::Limit(limit::Request::Slots { node: other, asks })).await;

@@ -1,13 +1,16 @@
 //! A bucket's arithmetic as SQL: what flows back until now, under the old definition and the new one.
 
 use honeyflow_event::Name;
-use honeyflow_hive::contract::limit::Key;
+use honeyflow_hive::contract::limit::{Key, MICRO};
 
 use super::RULE;
 use crate::{
     hive::Hive,
     literal::{rows, text},
 };
+
+/// Sums of what is wanted end here.
+const ASKED_MAX: u64 = 1 << 52;
 
 /// Which bucket a request is about: where it stands in the request, limit, key.
 pub(super) struct Place<'r> {
@@ -62,13 +65,25 @@ impl Hive {
         )
     }
 
+    /// What nobody knows of: all that may have been booked up to the lineage's beginning, `after` seconds from now.
+    fn unknown(&self, after: u8) -> String {
+        let (hive, bookable) = (self.name(), bookable("d"));
+        format!(
+            "case when exists (select 1 from hive_view where hive = {hive} and lineage_ms > 0
+               and t.now / 1000 + {after} <= lineage_ms / 1000 + 1) then {bookable} else 0 end"
+        )
+    }
+
     /// Makes the buckets that are missing. `asked` are their names and keys.
     pub(super) fn make_buckets(&self, t: &str, places: &[Place<'_>], cap: Cap) -> String {
         let (hive, asked, defined, fresh) = (self.name(), asked(places), self.defined(), self.fresh(cap));
+        let [booked, next] = [0, 1].map(|after| self.unknown(after));
         format!(
             "with {t}, asked(n, name, limit_key) as (values {asked}), {defined}
-             insert into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms, pool_u, pool_ms)
-             select {hive}, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u, 0, {fresh}, t.now
+             insert into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms, pool_u, pool_ms,
+               slot, booked_u, next_u)
+             select {hive}, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u, 0, {fresh}, t.now,
+               t.now / 1000, {booked}, {next}
              from asked a join defined d using (n) cross join t
              where not exists (select 1 from hive_limit b
                where b.hive = {hive} and b.name = a.name and b.limit_key = a.limit_key)
@@ -87,19 +102,24 @@ impl Hive {
     }
 
     /// For the `from` of a statement with `t`, `asked a` and `defined d`: `b`, the bucket as it is or would be, and
-    /// `c(pool, ms)`, what it has come to at `t.now`. Where the clock went back, what was converted stays converted.
+    /// `c(pool, ms)`, what it has come to at `t.now`; `o` and `c` say
+    /// what has flowed to those who have booked. Where the clock went back, what was converted stays converted.
     ///
     /// Without `offset 0` the planner would put every step into each place where the next one uses it, and that over again.
     pub(super) fn counted(&self, cap: Cap) -> String {
         let (hive, fresh, new_cap, old_cap) = (self.name(), self.fresh(cap), cap.of("d.burst_u"), cap.of("b.burst_u"));
         let old = refill("b.pool_u", "s.ms", &old_cap, ["b.rate_u", "b.period_ms"], "u.ms");
         let new = refill("m.pool", "m.ms", &new_cap, ["d.rate_u", "d.period_ms"], "t.now");
+        let [booked, next] = [0, 1].map(|after| self.unknown(after));
         format!(
             "left join hive_limit r on r.hive = {hive} and r.name = a.name and r.limit_key = a.limit_key
              cross join lateral (select coalesce(r.version, d.version) as version, coalesce(r.rate_u, d.rate_u) as rate_u,
                coalesce(r.period_ms, d.period_ms) as period_ms, coalesce(r.burst_u, d.burst_u) as burst_u,
                coalesce(r.effective_ms, 0) as effective_ms, coalesce(r.pool_u, {fresh}) as pool_u,
-               coalesce(r.pool_ms, t.now) as pool_ms, coalesce(r.issued_u, 0) as issued_u offset 0) b
+               coalesce(r.pool_ms, t.now) as pool_ms, coalesce(r.issued_u, 0) as issued_u,
+               coalesce(r.slot, t.now / 1000) as slot, coalesce(r.booked_u, {booked}) as booked_u,
+               coalesce(r.next_u, {next}) as next_u, coalesce(r.level_u, 0) as level_u, coalesce(r.asked_u, 0) as asked_u,
+               coalesce(r.weight, 0) as weight, coalesce(r.cut_weight, 0) as cut_weight offset 0) b
              cross join lateral (select least(b.pool_ms, t.now) as ms offset 0) s
              cross join lateral (select case when b.version = d.version then s.ms
                else least(greatest(d.effective_ms, s.ms), t.now) end as ms offset 0) u
@@ -113,11 +133,65 @@ impl Hive {
 
 /// As [`honeyflow_hive::bucket`] does it, in whole periods, without a product that could be too large.
 fn refill(pool: &str, ms: &str, cap: &str, [rate, period]: [&str; 2], until: &str) -> String {
-    let is_full = format!("{pool} >= {cap} or p.periods > ({cap} - {pool} - 1) / {rate}");
+    let is_full = format!("{pool} >= {cap} or p.periods > ({cap} - {pool} + f.booked - 1) / {rate}");
+    let booked = flow_u("b.", ms, &format!("{ms} + p.periods * {period}"));
     format!(
-        "select case when p.periods is null then {pool} when {is_full} then {cap} else {pool} + p.periods * {rate} end as pool,
-           case when p.periods is null or {is_full} then {until} else {ms} + p.periods * {period} end as ms
-         from (select case when {rate} > 0 and {period} > 0 then greatest({until} - {ms}, 0) / {period} end as periods offset 0) p offset 0"
+        "select case when p.periods is null then {pool} when {is_full} then {cap}
+             else {pool} + greatest(p.periods * {rate} - f.booked, 0) end as pool,
+           case when p.periods is null or {is_full} then {until} else {ms} + p.periods * {period} end as ms,
+           coalesce(f.booked, 0) as booked
+         from (select case when {rate} > 0 and {period} > 0 then greatest({until} - {ms}, 0) / {period} end as periods offset 0) p
+         cross join lateral (select {booked} as booked offset 0) f offset 0"
+    )
+}
+
+/// What flows to those who have booked, by the columns of `row`.
+pub(super) fn flow_u(row: &str, from: &str, until: &str) -> String {
+    let flow = |amount: &str, after: u8| {
+        format!(
+            "{row}{amount} / 1000 * greatest(least({until}, ({row}slot + {after} + 1) * 1000)
+               - greatest({from}, ({row}slot + {after}) * 1000), 0)"
+        )
+    };
+    format!("{} + {}", flow("booked_u", 0), flow("next_u", 1))
+}
+
+/// [`honeyflow_hive::contract::limit::Rule::bookable_u`] of the rule in this row.
+fn bookable(row: &str) -> String {
+    format!(
+        "case when {row}.period_ms = 1 and {row}.rate_u between 1 and 4000000000000 then
+           case when {row}.burst_u >= 80 * {MICRO} and {row}.burst_u / 2 <= {row}.rate_u * 1000 then {row}.rate_u * 970 else 0 end
+         else 0 end"
+    )
+}
+
+/// To follow [`Hive::counted`], where `a` has `book_u` and `heft`, or nulls: `k`, the bookings with those that are made, and
+/// how many permits they are.
+pub(super) fn booked() -> String {
+    let bookable = bookable("d");
+    format!(
+        "cross join lateral (select {bookable} as bookable, t.now / 1000 as slot offset 0) q
+         cross join lateral (select
+             case when q.slot = b.slot + 1 then b.next_u when q.slot = b.slot then b.booked_u
+               when q.slot < b.slot then greatest(b.booked_u, b.next_u) else 0 end as booked_u,
+             case when q.slot = b.slot then b.next_u when q.slot < b.slot then greatest(b.booked_u, b.next_u) else 0 end as next_u,
+             case when q.slot = b.slot then b.level_u when q.slot <> b.slot + 1 then 0
+               when b.weight = 0 or b.cut_weight = 0 and b.asked_u <= q.bookable then 0
+               when b.cut_weight = 0 then q.bookable / b.weight
+               when b.asked_u <= q.bookable
+                 then greatest(b.level_u + (q.bookable - b.asked_u) / b.cut_weight, q.bookable / b.weight)
+               else greatest(b.level_u - (b.asked_u - q.bookable + b.cut_weight - 1) / b.cut_weight, q.bookable / b.weight)
+               end as level_u,
+             case when q.slot = b.slot then b.asked_u else 0 end as asked_u,
+             case when q.slot = b.slot then b.weight else 0 end as weight,
+             case when q.slot = b.slot then b.cut_weight else 0 end as cut_weight offset 0) v
+         cross join lateral (select case when v.level_u = 0 then q.bookable
+             else least(v.level_u::numeric * a.heft, q.bookable)::bigint end as most offset 0) w
+         cross join lateral (select case when a.book_u is null then 0 else least(a.book_u, w.most) end as fair offset 0) x
+         cross join lateral (select least(x.fair, greatest(q.bookable - v.next_u, 0)) / {MICRO} as permits offset 0) y
+         cross join lateral (select q.slot, v.booked_u, v.next_u + y.permits * {MICRO} as next_u, v.level_u,
+             least(v.asked_u + x.fair, {ASKED_MAX}) as asked_u, v.weight + coalesce(a.heft, 0) as weight,
+             v.cut_weight + case when a.book_u > w.most then a.heft else 0 end as cut_weight, y.permits offset 0) k"
     )
 }
 

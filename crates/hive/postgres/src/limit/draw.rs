@@ -3,12 +3,13 @@
 use honeyflow_hive::contract::limit::{Draw, MICRO, Reply, Undefined};
 
 use super::{
-    bucket::{self, Cap, Place, rounds, row},
-    bucket_as_it_was, definition, disagreed,
+    as_it_was,
+    bucket::{self, Cap, Place, booked, rounds, row},
+    bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
     hive::{Hive, NOW, clock},
-    literal::{number, rows},
+    literal::{number, number_or_null, rows},
     outcome::Stop,
     script::{Answers, Script},
 };
@@ -19,33 +20,38 @@ fn places(draws: &[Draw]) -> Vec<Place<'_>> {
 
 impl Hive {
     pub fn draw(&self, draws: &[Draw]) -> Script {
-        let script = Script::fleeting(std::time::Duration::from_secs(1)).ask(format_args!("select {NOW}"));
+        // A batch that was forgotten is one burst more; a second that was booked would be many.
+        let books = draws.iter().any(|draw| draw.book.is_some());
+        let script = if books { self.change() } else { Script::fleeting(std::time::Duration::from_secs(1)) };
+        let script = script.ask(format_args!("select {NOW}"));
         if draws.is_empty() {
             return script;
         }
         let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.counted(Cap::Half));
+        let (booked, as_it_was, was) = (booked(), as_it_was(), was());
         let all = places(draws);
         let mut script = script.run(self.make_buckets(&t, &all, Cap::Half)).run(self.lock_buckets(&all));
         for round in rounds(all) {
             let asked = rows(round.iter().map(|place| {
-                let Draw { want, need, .. } = &draws[place.n];
-                format!("{}, {}, {}", row(place), number(*want), number(*need))
+                let Draw { want, need, book, .. } = &draws[place.n];
+                let book_u = number_or_null(book.map(|book| book.want.saturating_mul(MICRO)));
+                let heft = number_or_null(book.map(|book| book.weight.max(1)));
+                format!("{}, {}, {}, {book_u}, {heft}", row(place), number(*want), number(*need))
             }));
             script = script.ask(format_args!(
-                "with {t}, asked(n, name, limit_key, want, need) as (values {asked}), {defined},
+                "with {t}, asked(n, name, limit_key, want, need, book_u, heft) as (values {asked}), {defined},
                  given as materialized (select a.n, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u,
-                     d.effective_ms, b.version as b_version, b.rate_u as b_rate_u, b.period_ms as b_period_ms,
-                     b.burst_u as b_burst_u, b.effective_ms as b_effective_ms, b.pool_u as b_pool_u, b.pool_ms as b_pool_ms,
-                     b.issued_u as b_issued_u, c.pool, c.ms, t.now,
+                     d.effective_ms, {as_it_was}, c.pool, c.ms, o.booked + c.booked as flowed, t.now, k.*,
                      case when a.need <= least(a.want, c.pool / 2 / {MICRO}) then least(a.want, c.pool / 2 / {MICRO})
                        when a.need <= c.pool / {MICRO} then a.need else 0 end as granted
-                   from asked a join defined d using (n) cross join t {counted}),
+                   from asked a join defined d using (n) cross join t {counted} {booked}),
                  saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                      burst_u = g.burst_u, pool_u = g.pool - g.granted * {MICRO}, pool_ms = g.ms,
-                     issued_u = l.issued_u + g.granted * {MICRO}
+                     issued_u = l.issued_u + g.granted * {MICRO} + g.flowed, slot = g.slot, booked_u = g.booked_u,
+                     next_u = g.next_u, level_u = g.level_u, asked_u = g.asked_u, weight = g.weight,
+                     cut_weight = g.cut_weight
                    from given g where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key)
-                 select n, granted, now, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u, b_period_ms,
-                   b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u from given"
+                 select n, granted, now, permits, version, rate_u, period_ms, burst_u, effective_ms, {was} from given"
             ));
         }
         script
@@ -57,9 +63,9 @@ pub(crate) fn drawn(answers: &Answers, draws: &[Draw]) -> Result<Reply, Stop> {
     for line in (1..=rounds(places(draws)).len()).flat_map(|round| answers.lines(round)) {
         let n = usize::try_from(line.number(0)?).unwrap_or(usize::MAX);
         let (Some(draw), Some(slot)) = (draws.get(n), drawn.get_mut(n)) else { continue };
-        let mut bucket = bucket_as_it_was(line, 8)?;
-        let given = bucket.draw(&definition(line, 3)?, draw.want, draw.need, line.number(2)?);
-        if given.granted != line.number(1)? {
+        let mut bucket = bucket_as_it_was(line, 9)?;
+        let given = bucket.answer(&definition(line, 4)?, draw, line.number(2)?);
+        if given.granted != line.number(1)? || given.booked != line.number(3)? {
             return Err(disagreed(&draw.limit).into());
         }
         *slot = Ok(given);

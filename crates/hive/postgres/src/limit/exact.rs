@@ -7,8 +7,9 @@ use honeyflow_hive::{
 };
 
 use super::{
+    as_it_was,
     bucket::{self, Cap, Place, rounds, row},
-    bucket_as_it_was, definition, disagreed,
+    bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
     hive::{Hive, NOW, clock},
@@ -41,13 +42,12 @@ impl Hive {
             let cost_u = number(cost.saturating_mul(MICRO));
             format!("{}, {cost_u}, {}, {}", row(place), number_or_null(start_ms), number_or_null(end_ms))
         }));
-        let given = "d.version, d.rate_u, d.period_ms, d.burst_u, d.effective_ms, b.version as b_version,
-            b.rate_u as b_rate_u, b.period_ms as b_period_ms, b.burst_u as b_burst_u, b.effective_ms as b_effective_ms,
-            b.pool_u as b_pool_u, b.pool_ms as b_pool_ms, b.issued_u as b_issued_u";
+        let as_it_was = as_it_was();
         // A window that begins after the last one has ended finds the bucket full; outside of it nothing is given.
         let judged = format!(
             "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms) as (values {asked}), {defined},
-             judged as materialized (select a.n, a.name, a.limit_key, t.now, {given}, w.pool, w.reset_ms, c.ms,
+             judged as materialized (select a.n, a.name, a.limit_key, t.now, d.version, d.rate_u, d.period_ms, d.burst_u,
+                 d.effective_ms, {as_it_was}, w.pool, w.reset_ms, c.ms, o.booked + c.booked as flowed,
                  sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as up_to_u,
                  d.version is null or a.cost_u > d.burst_u
                    or a.end_ms is not null and not (a.start_ms <= t.now and t.now < a.end_ms)
@@ -58,8 +58,10 @@ impl Hive {
                    else c.pool end as pool,
                  case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) w)"
         );
-        let columns = "n, now, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u, b_period_ms,
-            b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u, (select bool_or(denied) from judged)";
+        let was = was();
+        let columns = format!(
+            "n, now, version, rate_u, period_ms, burst_u, effective_ms, (select bool_or(denied) from judged), {was}"
+        );
         if peek {
             return script.ask(format_args!("{judged} select {columns} from judged order by n"));
         }
@@ -67,7 +69,7 @@ impl Hive {
             "{judged},
              saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                  burst_u = g.burst_u, effective_ms = g.reset_ms, pool_u = (g.pool - g.up_to_u)::bigint, pool_ms = g.ms,
-                 issued_u = (l.issued_u + g.up_to_u)::bigint
+                 issued_u = (l.issued_u + g.up_to_u + g.flowed)::bigint
                from (select distinct on (name, limit_key) * from judged order by name, limit_key, n desc) g
                where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key
                  and not (select bool_or(denied) from judged))
@@ -111,11 +113,11 @@ pub(crate) fn admitted(answers: &Answers, takes: &[Exact], peek: bool) -> Result
             return Ok(Reply::Denied(Denied { at, version: 0, why: Denial::Undefined }));
         }
         let (definition, now_ms) = (definition(line, 2)?, line.number(1)?);
-        denied = line.flag(15)?;
+        denied = line.flag(7)?;
         let place = match asked.iter().position(|(name, of, _)| *name == limit && of == key) {
             Some(place) => place,
             None => {
-                asked.push((limit, *key, bucket_as_it_was(line, 7)?));
+                asked.push((limit, *key, bucket_as_it_was(line, 8)?));
                 asked.len() - 1
             }
         };

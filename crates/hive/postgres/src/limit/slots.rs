@@ -6,8 +6,9 @@ use honeyflow_hive::{
 };
 
 use super::{
+    as_it_was,
     bucket::{self, Cap, Place, rounds, row},
-    bucket_as_it_was, definition, disagreed,
+    bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
     hive::{Hive, clock},
@@ -30,7 +31,7 @@ impl Hive {
         if asks.is_empty() {
             return script;
         }
-        let all = places(asks);
+        let (all, as_it_was, was) = (places(asks), as_it_was(), was());
         let mut script = script.run(self.make_buckets(&t, &all, Cap::Nothing)).run(self.lock_buckets(&all));
         for round in rounds(all) {
             let asked = rows(round.iter().map(|place| {
@@ -40,9 +41,7 @@ impl Hive {
             script = script.ask(format_args!(
                 "with {t}, asked(n, name, limit_key, seq, wants) as (values {asked}), {defined},
                  held as materialized (select a.n, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u,
-                     d.effective_ms, b.version as b_version, b.rate_u as b_rate_u, b.period_ms as b_period_ms,
-                     b.burst_u as b_burst_u, b.effective_ms as b_effective_ms, b.pool_u as b_pool_u, b.pool_ms as b_pool_ms,
-                     b.issued_u as b_issued_u, h.has, h.wants, greatest(a.seq, coalesce(s.seq, 0)) as seq,
+                     d.effective_ms, {as_it_was}, h.has, h.wants, greatest(a.seq, coalesce(s.seq, 0)) as seq,
                      case when h.wants <= h.has then h.wants
                        else h.has + least(greatest(d.burst_u - b.issued_u, 0) / {MICRO}, h.wants - h.has) end as now_has
                    from asked a join defined d using (n)
@@ -57,8 +56,7 @@ impl Hive {
                  shared as (insert into hive_share(hive, name, limit_key, node, has_u, seq)
                    select {hive}, name, limit_key, {node}, now_has * {MICRO}, seq from held
                    on conflict (hive, name, limit_key, node) do update set has_u = excluded.has_u, seq = excluded.seq)
-                 select n, has, wants, now_has, version, rate_u, period_ms, burst_u, effective_ms, b_version, b_rate_u,
-                   b_period_ms, b_burst_u, b_effective_ms, b_pool_u, b_pool_ms, b_issued_u from held"
+                 select n, has, wants, now_has, version, rate_u, period_ms, burst_u, effective_ms, {was} from held"
             ));
         }
         script

@@ -55,6 +55,7 @@ create table hive_event (
 );
 -- limit_key: 32 hexadecimal digits; '' is the definition, 'next' the one to come.
 -- effective_ms: since when a definition is in force; of a bucket, when its window ends.
+-- slot, booked_u, next_u: the present second, and what is booked of it and of the next; the rest says who gets how much.
 create table hive_limit (
   hive         text collate "C" not null,
   name         text collate "C" not null,
@@ -67,6 +68,13 @@ create table hive_limit (
   pool_u       bigint not null default 0,
   pool_ms      bigint not null default 0,
   issued_u     bigint not null default 0,
+  slot         bigint not null default 0,
+  booked_u     bigint not null default 0,
+  next_u       bigint not null default 0,
+  level_u      bigint not null default 0,
+  asked_u      bigint not null default 0,
+  weight       bigint not null default 0,
+  cut_weight   bigint not null default 0,
   primary key (hive, name, limit_key)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 500);
 create index hive_limit_definition on hive_limit(hive, name, limit_key) where limit_key in ('', 'next');

@@ -91,7 +91,7 @@ async fn hv_11_every_request_is_one_round_trip() {
     let set = limit::Request::Set { limit: "api".into(), was: None, rule: Rule::rate(1, 1000, 100), after_ms: 0 };
     bee.limit(set).await;
     assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "a definition");
-    let draws = (0..3).map(|key| Draw { limit: "api".into(), key: Key(key), want: 5, need: 1 }).collect();
+    let draws = (0..3).map(|key| Draw { limit: "api".into(), key: Key(key), want: 5, need: 1, book: None }).collect();
     bee.limit(limit::Request::Draw(draws)).await;
     assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "draws");
     let takes = (0..3).map(|key| Exact { limit: "api".into(), key: Key(key), cost: 1, window: None }).collect();

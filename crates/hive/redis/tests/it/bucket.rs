@@ -3,7 +3,7 @@
 use honeyflow_hive::{
     HiveStore, Reply, Request,
     bucket::Bucket,
-    contract::limit::{self, Definition, Draw, Drawn, Exact, Key, Rule},
+    contract::limit::{self, Book, Definition, Draw, Drawn, Exact, Key, Rule},
 };
 use honeyflow_hive_redis::RedisHive;
 
@@ -39,7 +39,9 @@ fn rule(numbers: &mut Numbers) -> Rule {
         let most = most[usize::try_from(numbers.below(most.len() as u64)).unwrap()];
         1 + numbers.below(most)
     };
-    Rule::rate(drawn(&most), drawn(&[1, 1_000, 60_000, 86_400_000]), drawn(&most))
+    let rule = Rule::rate(drawn(&most), drawn(&[1, 1_000, 60_000, 86_400_000]), drawn(&most));
+    // One in three may be booked.
+    if numbers.below(3) > 0 { rule } else { Rule::rate(1 + numbers.below(5_000), 1_000, 80 + numbers.below(500)) }
 }
 
 async fn define(hive: &RedisHive, name: &str, was: Option<u64>, rule: Rule) -> Definition {
@@ -70,19 +72,21 @@ async fn hv_61_scripts_draw_as_the_arithmetic_does() {
                 definition.effective_ms -= by_ms;
                 if let Some(bucket) = &mut bucket {
                     bucket.pool_ms -= by_ms;
+                    bucket.booked.slot -= by_ms / 1_000;
                 }
             }
             let (want, need) = (numbers.below(1 + 2 * rule.burst_u / limit::MICRO), numbers.below(3));
             let need = need * numbers.below(1 + rule.burst_u / limit::MICRO);
-            let draw = Draw { limit: LIMIT.into(), key: Key(7), want, need };
-            let limit::Reply::Drawn { hive_ms, drawn } = limit(&hive, limit::Request::Draw(vec![draw])).await else {
-                panic!("not drawn")
-            };
+            let book =
+                (numbers.below(2) > 0).then(|| Book { want: numbers.below(2_000), weight: 1 + numbers.below(3) });
+            let draw = Draw { limit: LIMIT.into(), key: Key(7), want, need, book };
+            let asked = limit::Request::Draw(vec![draw.clone()]);
+            let limit::Reply::Drawn { hive_ms, drawn } = limit(&hive, asked).await else { panic!("not drawn") };
             let head = head(&hive).await;
             let fresh = || Bucket::fresh(&definition, rule.pool_u(), head, hive_ms);
             // A bucket that has been full for long is forgotten, and full again: the same to whoever draws.
             let bucket = bucket.get_or_insert_with(fresh);
-            let expected = rounded(bucket.draw(&definition, want, need, hive_ms));
+            let expected = rounded(bucket.answer(&definition, &draw, hive_ms));
             let drawn = drawn[0].map(rounded);
             assert_eq!(drawn, Ok(expected), "round {round}, step {step}: {rule:?}, {want} of {need}, then {by_ms}");
         }
@@ -122,6 +126,7 @@ async fn hv_65_scripts_take_as_the_arithmetic_does() {
                 definition.effective_ms -= by_ms.cast_unsigned();
                 if let Some(bucket) = &mut bucket {
                     bucket.pool_ms -= by_ms.cast_unsigned();
+                    bucket.booked.slot -= by_ms.cast_unsigned() / 1_000;
                 }
             }
             let part = 1 + numbers.below(4);
@@ -149,7 +154,9 @@ async fn hv_66_what_was_issued_is_counted_beyond_doubles() {
     let name = server::fresh_name("issued");
     let node = Node::join(server::open(&redis.url, &name)).await;
     define(&node.hive, LIMIT, None, Rule::rate(1_000, 1, 1_000)).await;
-    let draw = || Draw { limit: LIMIT.into(), key: Key(1), want: 1, need: 1 };
+    // Nothing can be booked that nobody knows of.
+    step_clock(&server::connection(&redis.url).await, &name, 5_000).await;
+    let draw = || Draw { limit: LIMIT.into(), key: Key(1), want: 1, need: 1, book: None };
     let drawn = async || match limit(&node.hive, limit::Request::Draw(vec![draw()])).await {
         limit::Reply::Drawn { drawn, .. } => drawn[0].unwrap().granted,
         other => panic!("{other:?}"),

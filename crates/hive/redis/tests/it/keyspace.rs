@@ -24,7 +24,7 @@ async fn everything(node: &Node, dead: NodeId) {
         node.beating(true),
         limit(set),
         limit(slot),
-        limit(limit::Request::Draw(vec![Draw { limit: "api".into(), key: Key(1), want: 1, need: 0 }])),
+        limit(limit::Request::Draw(vec![Draw { limit: "api".into(), key: Key(1), want: 1, need: 0, book: None }])),
         limit(limit::Request::Exact { takes: exact(), peek: false }),
         limit(limit::Request::Refund(exact())),
         limit(limit::Request::Slots { node: dead, asks }),

@@ -69,7 +69,7 @@ async fn replica_answers_under_limit() {
         let take = limit::Exact { limit: "api".into(), key: limit::Key(1), cost: 0, window: None };
         Request::Limit(limit::Request::Exact { takes: vec![take], peek })
     };
-    let draw = limit::Draw { limit: "api".into(), key: limit::Key(1), want: 1, need: 1 };
+    let draw = limit::Draw { limit: "api".into(), key: limit::Key(1), want: 1, need: 1, book: None };
     let draw = Request::Limit(limit::Request::Draw(vec![draw]));
     for request in [exact(false), exact(true), draw, Request::Limit(limit::Request::Limits)] {
         let failure = elsewhere.call(request.clone()).await.expect_err("a replica has answered");

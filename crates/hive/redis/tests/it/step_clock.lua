@@ -34,6 +34,7 @@ for _, member in ipairs(redis.call('ZRANGE', key('full'), 0, -1)) do
   redis.call('ZINCRBY', key('full'), -by, member)
   if redis.call('EXISTS', bucket) == 1 then
     redis.call('HINCRBY', bucket, 'pool_ms', -by)
+    if redis.call('HGET', bucket, 'slot') then redis.call('HINCRBY', bucket, 'slot', 0 - math.floor(by / 1000)) end
     if redis.call('HGET', bucket, 'reset_ms') ~= '0' then redis.call('HINCRBY', bucket, 'reset_ms', -by) end
     local left = redis.call('PTTL', bucket)
     if left > 0 then redis.call('PEXPIRE', bucket, whole(left - by)) end

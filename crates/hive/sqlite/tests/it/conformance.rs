@@ -22,13 +22,17 @@ impl Rig for Shop {
     }
 
     fn step_clock(&self, by_ms: i64) -> BoxFuture<'_, bool> {
-        let stepped = |column: &str| format!("{column} = case {column} when 0 then 0 else {column} - {by_ms} end");
+        let stepped = |column: &str| {
+            // The present second is counted in seconds.
+            let by = if column == "slot" { by_ms.div_euclid(1_000) } else { by_ms };
+            format!("{column} = case {column} when 0 then 0 else {column} - {by} end")
+        };
         for (table, columns) in [
             ("hive_node", &["expires_ms", "engaged_ms"][..]),
             ("hive_lease", &["since_ms"]),
             ("hive_view", &["lineage_ms", "counted_ms"]),
             ("hive_event", &["at_ms"]),
-            ("hive_limit", &["pool_ms", "effective_ms"]),
+            ("hive_limit", &["pool_ms", "effective_ms", "slot"]),
         ] {
             let columns: Vec<String> = columns.iter().map(|column| stepped(column)).collect();
             self.change(&format!("update {table} set {}", columns.join(", ")));

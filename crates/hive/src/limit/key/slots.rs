@@ -63,7 +63,7 @@ impl<W> Key<W> {
                 return;
             }
             let slots = self.slots.used.saturating_add(waiting).min(setting.terms.burst);
-            self.flying = Some(Flying { started_ns: now_ns, want: slots });
+            self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
             effects.push(Effect::Hold { slots });
             return;
         }
@@ -74,7 +74,7 @@ impl<W> Key<W> {
                 return;
             }
             let slots = self.slots.held;
-            self.flying = Some(Flying { started_ns: now_ns, want: slots });
+            self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
             effects.push(Effect::Hold { slots });
             return;
         }
@@ -88,7 +88,7 @@ impl<W> Key<W> {
                     // Not ours any more as soon as we say so: the answer may be lost.
                     self.slots.held -= idle;
                     let slots = self.slots.held;
-                    self.flying = Some(Flying { started_ns: now_ns, want: slots });
+                    self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
                     effects.push(Effect::Hold { slots });
                 }
             }
@@ -131,7 +131,7 @@ impl<W> Key<W> {
         self.slots.held = self.slots.used;
         self.flying = None;
         if self.slots.used > 0 {
-            self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used });
+            self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used, book: 0 });
             effects.push(Effect::Hold { slots: self.slots.used });
         }
     }

@@ -62,13 +62,13 @@ impl World {
 
     /// The answer to the draw that began at `started`.
     fn drawn(&mut self, started: u64, given: u64, retry_ms: u64) -> Vec<Effect<u32>> {
-        let answer = Some(Drawn { given, retry_ms });
+        let answer = Some(Drawn::now(given, retry_ms));
         self.key.drawn(started, answer, self.now, &self.setting, &self.stock, &mut self.effects);
         std::mem::take(&mut self.effects)
     }
 
     fn decided(&mut self, call: u64, given: u64, retry_ms: u64) -> Vec<Effect<u32>> {
-        let answer = Some(Drawn { given, retry_ms });
+        let answer = Some(Drawn::now(given, retry_ms));
         self.key.decided(call, answer, self.now, &self.setting, &mut self.effects);
         std::mem::take(&mut self.effects)
     }
@@ -104,7 +104,7 @@ fn refused(effects: &[Effect<u32>]) -> Vec<(u32, Reason)> {
 
 fn draws(effects: &[Effect<u32>]) -> Vec<(u64, u64)> {
     let draw = |effect: &Effect<u32>| match effect {
-        Effect::Draw { want, need } => Some((*want, *need)),
+        Effect::Draw { want, need, .. } => Some((*want, *need)),
         _ => None,
     };
     effects.iter().filter_map(draw).collect()
@@ -460,5 +460,55 @@ fn whoever_waits_is_told_when_nobody_answers_any_more() {
         world.key.close(&mut world.effects);
         assert_eq!(refused(&world.effects), [(1, Reason::Outage)], "{quota}");
         assert_eq!(world.key.waiting(), 0);
+    }
+}
+
+/// HV-63: a node that is cut short asks once a second, and what it booked is given as it comes.
+#[test]
+fn hv_63_a_key_that_is_cut_short_asks_once_a_second() {
+    let mut world = World::new("1000/s");
+    let (mut asked, mut booked, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
+    // Ten milliseconds apart, a hundred a second; the store has nothing, and lets it book forty.
+    for step in 0..500_u32 {
+        world.pass(10);
+        let mut effects = world.ask(step, 1);
+        loop {
+            admitted.extend(granted(&effects));
+            let draw = effects.iter().find_map(|effect| match effect {
+                Effect::Draw { book, .. } => Some(*book),
+                _ => None,
+            });
+            let Some(book) = draw else { break };
+            asked.push(world.now);
+            let (started, now_ms) = (world.now, world.now / MILLISECOND);
+            let mut answer = Drawn::now(0, 50);
+            if book > 0 {
+                booked.push(world.now);
+                (answer.booked, answer.begins_ms) = (40.min(book), 1000 - now_ms % 1000);
+            }
+            world.key.drawn(started, Some(answer), world.now, &world.setting, &world.stock, &mut world.effects);
+            effects = std::mem::take(&mut world.effects);
+        }
+    }
+    let late = START + 2 * SECOND;
+    let count = |at: &[u64]| at.iter().filter(|at| **at > late).count();
+    assert_eq!((count(&asked), count(&booked)), (3, 3), "one question in each of the last three seconds: {asked:?}");
+    let of_last = admitted.iter().filter(|step| **step >= 200).count();
+    assert!((115..=122).contains(&of_last), "forty a second are admitted: {of_last}");
+}
+
+/// HV-63: a node that was told nothing of a lack asks for no second.
+#[test]
+fn hv_63_nothing_is_booked_while_there_is_enough() {
+    let mut world = World::new("1000/s");
+    for step in 0..200_u32 {
+        world.pass(10);
+        let started = world.now;
+        for effect in world.ask(step, 1) {
+            if let Effect::Draw { want, book, .. } = effect {
+                assert_eq!(book, 0, "step {step}");
+                world.drawn(started, want, 0);
+            }
+        }
     }
 }

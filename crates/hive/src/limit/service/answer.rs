@@ -11,7 +11,7 @@ use crate::{
         limit::{Denial, MICRO},
     },
     limit::{
-        definition::MILLISECOND,
+        definition::{MILLISECOND, SECOND},
         handle::Denied,
         key::{Drawn, PATIENCE_NS, Reason},
     },
@@ -88,7 +88,12 @@ impl Service {
                 Some(Ok(drawn)) => {
                     limit.counters.pool.store(drawn.pool_u / MICRO, Ordering::Relaxed);
                     self.noticed(&limit, drawn.version);
-                    Some(Drawn { given: drawn.granted, retry_ms: drawn.retry_ms.unwrap_or(1000) })
+                    if drawn.booked > 0 {
+                        limit.counters.booked_until_ns.store(self.now_ns() + 2 * SECOND, Ordering::Relaxed);
+                    }
+                    let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
+                    let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1000));
+                    Some(Drawn { given, retry_ms, pool, booked, begins_ms })
                 }
                 Some(Err(_)) => {
                     self.read_limits();
@@ -114,12 +119,12 @@ impl Service {
                 if let Some(left) = left.first() {
                     self.noticed(&limit, left.version);
                 }
-                Some(Drawn { given: cost, retry_ms: 0 })
+                Some(Drawn::now(cost, 0))
             }
             Some(ledger::Reply::Denied(denied)) => match denied.why {
-                Denial::Empty { retry_ms, .. } => Some(Drawn { given: 0, retry_ms }),
+                Denial::Empty { retry_ms, .. } => Some(Drawn::now(0, retry_ms)),
                 Denial::OtherWindow { .. } if again => return self.take(limit, key, call, cost, false),
-                Denial::TooLarge | Denial::OtherWindow { .. } => Some(Drawn { given: 0, retry_ms: 1000 }),
+                Denial::TooLarge | Denial::OtherWindow { .. } => Some(Drawn::now(0, 1000)),
                 Denial::Undefined => {
                     self.read_limits();
                     None

@@ -20,11 +20,15 @@ use honeyflow_event::Name;
 
 use super::{Aim, Service, State, ledger};
 use crate::{
+    bucket::SLOT_MS,
     contract::limit::{Definition, Limit, Rule},
     limit::definition::{SECOND, Terms},
 };
 
 const TOLD: &str = "told/";
+
+/// What was booked under the old definition has ended by then.
+pub const BOOKED_MS: u64 = 2 * SLOT_MS;
 
 /// Under this name the store keeps what a limit was last told to be. It limits nothing.
 pub fn told_name(limit: &str) -> Name {
@@ -104,7 +108,7 @@ impl Service {
 
     fn write(&mut self, limit: Name, rule: Rule, was: Option<u64>) {
         self.reading = true;
-        self.ask(Aim::Set(limit.clone()), ledger::Request::Set { limit, was, rule, after_ms: 0 });
+        self.ask(Aim::Set(limit.clone()), ledger::Request::Set { limit, was, rule, after_ms: BOOKED_MS });
     }
 
     pub(super) fn land_set(&mut self, name: Name, reply: Option<&ledger::Reply>) {

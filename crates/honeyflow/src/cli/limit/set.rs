@@ -3,7 +3,13 @@
 
 use honeyflow_hive::{
     contract::limit::{self as ledger, Rule},
-    limit::{Definition, Terms, definition::What, rate, rate::Quota, service::change::told_name},
+    limit::{
+        Definition, Terms,
+        definition::What,
+        rate,
+        rate::Quota,
+        service::change::{BOOKED_MS, told_name},
+    },
 };
 use honeyflow_runtime::Failure;
 use serde::Serialize;
@@ -44,7 +50,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
     let after = units::duration(&arguments.after)
         .ok_or_else(|| Fault::usage(format!("`{}` is not a duration", arguments.after), units::DURATION_HELP))?;
-    let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(BOOKED_MS);
     let rule = rule(arguments, &config)?;
     let set = block_on(set(&config, &arguments.limit, rule, after_ms))??;
     if context.output.is_json() {

@@ -37,6 +37,8 @@ struct Bucket {
     unchanged_ms: u64,
     /// Ever; of slots, those that are held.
     issued: u64,
+    /// Of the present second, by all nodes; the others draw from the pool.
+    booked: u64,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
@@ -70,8 +72,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         None => text += "not in this configuration\n",
     }
     context.output.print(&text)?;
-    context.output.rows(["key", "issued", "left", "unchanged for"], &shown.buckets, |row| {
-        [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), age(row.unchanged_ms)]
+    context.output.rows(["key", "issued", "left", "booked", "unchanged for"], &shown.buckets, |row| {
+        let booked = if row.booked > 0 { format!("{}/s", row.booked) } else { "-".to_owned() };
+        [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), booked, age(row.unchanged_ms)]
     })?;
     Ok(Done::Well)
 }
@@ -84,5 +87,6 @@ fn bucket(row: &BucketRow, hive_ms: u64) -> Bucket {
     };
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let left = row.pool_u as f64 / MICRO as f64;
-    Bucket { key, left, unchanged_ms: hive_ms.saturating_sub(row.pool_ms), issued: row.issued_u / MICRO }
+    let (issued, booked) = (row.issued_u / MICRO, row.booked_u / MICRO);
+    Bucket { key, left, unchanged_ms: hive_ms.saturating_sub(row.pool_ms), issued, booked }
 }

@@ -32,7 +32,8 @@ local function definition(limit)
   return read(in_force)
 end
 
-local FIELDS = {'version', 'rate_u', 'period_ms', 'burst_u', 'pool_u', 'pool_ms', 'reset_ms'}
+local FIELDS = {'version', 'rate_u', 'period_ms', 'burst_u', 'pool_u', 'pool_ms', 'reset_ms',
+  'slot', 'booked_u', 'next_u', 'level_u', 'asked_u', 'weight', 'cut_weight'}
 
 local function stored(key)
   local values = redis.call('HMGET', key, unpack(FIELDS))
@@ -55,13 +56,78 @@ local function flow_ms(rule, amount_u)
   return rounded_up(amount_u, rule.rate_u) * rule.period_ms
 end
 
--- Full, unless the store may have forgotten what was given a moment ago.
+-- A second of hive time, and what may be booked of it.
+local SLOT_MS = 1000
+local ASKED_MAX = 4503599627370496
+
+local function bookable_u(rule)
+  local books = rule.period_ms == 1 and rule.rate_u >= 1 and rule.rate_u <= 4000000000000
+    and rule.burst_u >= 80 * MICRO and half(rule.burst_u) <= rule.rate_u * SLOT_MS
+  return books and rule.rate_u * 970 or 0
+end
+
+-- Full, unless the store may have forgotten what was given a moment ago, or is booked.
 local function fresh(rule, cap)
   local lineage_ms = tonumber(redis.call('HGET', k_view, 'lineage_ms') or 0)
   local life_ms = flow_ms(rule, half(rule.burst_u)) or 0
   local forgot = lineage_ms > 0 and now < lineage_ms + life_ms
+  local slot, last = quotient(now, SLOT_MS), lineage_ms > 0 and quotient(lineage_ms, SLOT_MS) + 1 or -1
+  local unknown_u = bookable_u(rule)
   return {version = rule.version, rate_u = rule.rate_u, period_ms = rule.period_ms, burst_u = rule.burst_u,
-    pool_u = forgot and 0 or cap(rule.burst_u), pool_ms = now, reset_ms = 0, given_u = 0, is_new = true}
+    pool_u = forgot and 0 or cap(rule.burst_u), pool_ms = now, reset_ms = 0, given_u = 0, is_new = true,
+    slot = slot, booked_u = slot <= last and unknown_u or 0, next_u = slot + 1 <= last and unknown_u or 0,
+    level_u = 0, asked_u = 0, weight = 0, cut_weight = 0}
+end
+
+-- What flows to those who have booked.
+local function booked_between(bucket, from_ms, to_ms)
+  local function flow_u(amount_u, slot)
+    local begin_ms = slot * SLOT_MS
+    local within_ms = math.max(0, math.min(to_ms, begin_ms + SLOT_MS) - math.max(from_ms, begin_ms))
+    return quotient(amount_u, SLOT_MS) * within_ms
+  end
+  return flow_u(bucket.booked_u, bucket.slot) + flow_u(bucket.next_u, bucket.slot + 1)
+end
+
+local function next_level(bucket, most_u)
+  if bucket.weight == 0 or (bucket.cut_weight == 0 and bucket.asked_u <= most_u) then return 0 end
+  local equal_u = quotient(most_u, bucket.weight)
+  if bucket.cut_weight == 0 then return equal_u end
+  local stepped_u
+  if bucket.asked_u <= most_u then
+    stepped_u = bucket.level_u + quotient(most_u - bucket.asked_u, bucket.cut_weight)
+  else
+    stepped_u = bucket.level_u - rounded_up(bucket.asked_u - most_u, bucket.cut_weight)
+  end
+  return math.max(stepped_u, equal_u)
+end
+
+-- Another second may have begun.
+local function turn(bucket, most_u)
+  local slot = quotient(now, SLOT_MS)
+  if slot == bucket.slot then return end
+  local now_u, next_u, level_u = 0, 0, 0
+  if slot == bucket.slot + 1 then
+    now_u, level_u = bucket.next_u, next_level(bucket, most_u)
+  elseif slot < bucket.slot then
+    now_u = math.max(bucket.booked_u, bucket.next_u)
+    next_u = now_u
+  end
+  bucket.slot, bucket.booked_u, bucket.next_u, bucket.level_u = slot, now_u, next_u, level_u
+  bucket.asked_u, bucket.weight, bucket.cut_weight = 0, 0, 0
+end
+
+-- Whole permits of the next second.
+local function book(bucket, want, weight)
+  local bookable, want_u = bookable_u(bucket), want * MICRO
+  local most_u = bucket.level_u == 0 and bookable or math.min(bucket.level_u * weight, bookable)
+  local fair_u = math.min(want_u, most_u)
+  bucket.asked_u = math.min(bucket.asked_u + fair_u, ASKED_MAX)
+  bucket.weight = bucket.weight + weight
+  if want_u > most_u then bucket.cut_weight = bucket.cut_weight + weight end
+  local booked = quotient(math.min(fair_u, math.max(0, bookable - bucket.next_u)), MICRO)
+  bucket.next_u = bucket.next_u + booked * MICRO
+  return booked
 end
 
 local function refill(bucket, cap_u, at_ms)
@@ -70,11 +136,15 @@ local function refill(bucket, cap_u, at_ms)
     return
   end
   local periods = quotient(math.max(0, at_ms - bucket.pool_ms), bucket.period_ms)
-  local filled_u = bucket.pool_u + periods * bucket.rate_u
+  local until_ms = bucket.pool_ms + periods * bucket.period_ms
+  local flowed_u = booked_between(bucket, bucket.pool_ms, until_ms)
+  bucket.given_u = bucket.given_u + flowed_u
+  local free_u = math.max(0, periods * bucket.rate_u - flowed_u)
+  local filled_u = bucket.pool_u + free_u
   if filled_u >= cap_u then
     bucket.pool_u, bucket.pool_ms = cap_u, at_ms
   else
-    bucket.pool_u, bucket.pool_ms = filled_u, bucket.pool_ms + periods * bucket.period_ms
+    bucket.pool_u, bucket.pool_ms = filled_u, until_ms
   end
 end
 
@@ -88,6 +158,7 @@ local function count(bucket, rule, cap)
     bucket.pool_u, bucket.pool_ms = math.min(bucket.pool_u, cap(bucket.burst_u)), since_ms
   end
   refill(bucket, cap(bucket.burst_u), now)
+  turn(bucket, bookable_u(bucket))
 end
 
 -- Until so much is in it; nil: never by itself.
