@@ -3,6 +3,8 @@
 //! store's operations are told on standard error. A breach of the limit ends the run; a column outside of what is promised
 //! of its scenario is told at the end, as a failure.
 
+pub mod fleet;
+
 use honeyflow_sim::limit::{Figures, SCENARIOS, Scenario, run};
 
 use crate::{
@@ -42,6 +44,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         let large = Scenario { share_min: 0.98, calls_max, ..*even };
         missed.extend(one("even-100k", &large, LARGE_SECONDS, &[figures], reporter)?);
     }
+    fleet::measure(reporter)?;
     if missed.is_empty() { Ok(()) } else { Err(format!("not as promised: {}", missed.join("; ")).into()) }
 }
 

@@ -58,7 +58,7 @@ enum Bench {
     Engine(EngineOptions),
     /// A limit's local check: `clock`, `check-1`, `check-2`, `check-keyed`, `engaged-layer`
     Limit(limit::Options),
-    /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated
+    /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
     /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `fairness-…`
     Checkout(checkout::Options),
@@ -83,6 +83,10 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "bee") {
         return honeyflow_chaos::hive::bee::run(&words[1..]);
+    }
+    // One of `limit-accuracy`.
+    if words.first().is_some_and(|word| word == "fleet-node") {
+        return limit_accuracy::fleet::node(&words[1..]);
     }
     let arguments = Arguments::parse();
     let quiet = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(LevelFilter::ERROR);
