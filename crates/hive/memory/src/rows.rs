@@ -124,6 +124,13 @@ impl Rows {
         self.server = server.into();
     }
 
+    /// The newest event becomes one that only a newer version knows.
+    pub fn forget_newest_kind(&mut self) {
+        if let Some(mut newest) = self.events.last_entry() {
+            newest.get_mut().kind = EventKind::Unknown;
+        }
+    }
+
     /// Every row is lost.
     pub fn wipe(&mut self) {
         let origin = Uuid::from_u128(self.origin.as_u128().wrapping_add(1));
