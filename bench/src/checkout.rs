@@ -134,42 +134,33 @@ impl Side for Floor {
     }
 }
 
+/// Of a pool that gives itself back what was taken.
+async fn turn_of<T, E>(take: impl Future<Output = std::result::Result<T, E>>, held: bool, timed: bool) -> Duration {
+    let begun = timed.then(Instant::now);
+    let taken = take.await;
+    let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+    if held {
+        tokio::task::yield_now().await;
+    }
+    black_box(taken.is_ok());
+    waited
+}
+
 impl Side for Pool<Nowhere> {
     async fn turn(&self, held: bool, timed: bool) -> Duration {
-        let begun = timed.then(Instant::now);
-        let taken = self.get(Want::within(WITHIN)).await;
-        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        if held {
-            tokio::task::yield_now().await;
-        }
-        black_box(taken.is_ok());
-        waited
+        turn_of(self.get(Want::within(WITHIN)), held, timed).await
     }
 }
 
 impl Side for bb8::Pool<Nowhere> {
     async fn turn(&self, held: bool, timed: bool) -> Duration {
-        let begun = timed.then(Instant::now);
-        let taken = self.get().await;
-        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        if held {
-            tokio::task::yield_now().await;
-        }
-        black_box(taken.is_ok());
-        waited
+        turn_of(self.get(), held, timed).await
     }
 }
 
 impl Side for deadpool::managed::Pool<Nowhere> {
     async fn turn(&self, held: bool, timed: bool) -> Duration {
-        let begun = timed.then(Instant::now);
-        let taken = self.get().await;
-        let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        if held {
-            tokio::task::yield_now().await;
-        }
-        black_box(taken.is_ok());
-        waited
+        turn_of(self.get(), held, timed).await
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod campaign;
 pub mod check;
+mod clock;
 pub mod fault;
 pub mod history;
 pub mod hive;

@@ -14,7 +14,7 @@ use honeyflow_event::Name;
 use honeyflow_hive::{Member, NodeId, member};
 use honeyflow_runtime::Moment;
 
-use crate::options::Options;
+use crate::{clock::NodeClock, options::Options};
 
 pub struct Incarnation {
     /// Counts all incarnations of all nodes.
@@ -35,8 +35,7 @@ pub struct Incarnation {
     pub tick_at: u64,
     pub workers: BTreeMap<WorkerId, Worker>,
     pub next_worker: WorkerId,
-    drift: i64,
-    began_at: u64,
+    clock: NodeClock,
     /// Shards that it believes to hold.
     pub leases: BTreeSet<Name>,
     pub left: usize,
@@ -90,8 +89,7 @@ impl Incarnation {
             tick_at: u64::MAX,
             workers: BTreeMap::new(),
             next_worker: 0,
-            drift: options.drift[node],
-            began_at: now,
+            clock: NodeClock::new(now, options.drift[node]),
             leases: BTreeSet::new(),
             left: 0,
             recovered_at: BTreeMap::new(),
@@ -126,19 +124,12 @@ impl Incarnation {
 
     /// The world's time on this node's clock.
     pub fn local(&self, now: u64) -> Moment {
-        let passed = i128::from(now.saturating_sub(self.began_at));
-        let local = passed + passed * i128::from(self.drift) / 1000 + 1_000_000;
-        Moment(u64::try_from(local).unwrap_or(0))
+        self.clock.local(now)
     }
 
     /// The first moment of the world at which this node's clock shows at least that.
     pub fn world(&self, local: Moment) -> u64 {
-        if local == Moment::FAR {
-            return u64::MAX;
-        }
-        let passed = i128::from(local.0) - 1_000_000;
-        let world = passed * 1000 / i128::from(1000 + self.drift) + i128::from(self.began_at) + 1;
-        u64::try_from(world.max(0)).unwrap_or(u64::MAX)
+        self.clock.world(local)
     }
 
     pub fn wake_at(&self) -> u64 {

@@ -12,6 +12,7 @@ use honeyflow_runtime::{Failure, Moment};
 use uuid::Uuid;
 
 use super::Options;
+use crate::clock::NodeClock;
 
 pub struct Node {
     pub machine: usize,
@@ -36,8 +37,7 @@ pub struct Node {
     pub refused: Option<Failure>,
     number: usize,
     identities: u64,
-    drift: i64,
-    began_at: u64,
+    clock: NodeClock,
 }
 
 impl Node {
@@ -65,8 +65,7 @@ impl Node {
             refused: None,
             number,
             identities: 0,
-            drift: options.drift[machine],
-            began_at: now,
+            clock: NodeClock::new(now, options.drift[machine]),
         }
     }
 
@@ -84,19 +83,12 @@ impl Node {
 
     /// The world's time on this node's clock.
     pub fn local(&self, now: u64) -> Moment {
-        let passed = i128::from(now.saturating_sub(self.began_at));
-        let local = passed + passed * i128::from(self.drift) / 1000 + 1_000_000;
-        Moment(u64::try_from(local).unwrap_or(0))
+        self.clock.local(now)
     }
 
     /// The first moment of the world at which this node's clock shows at least that.
     pub fn world(&self, local: Moment) -> u64 {
-        if local == Moment::FAR {
-            return u64::MAX;
-        }
-        let passed = i128::from(local.0) - 1_000_000;
-        let world = passed * 1000 / i128::from(1000 + self.drift) + i128::from(self.began_at) + 1;
-        u64::try_from(world.max(0)).unwrap_or(u64::MAX)
+        self.clock.world(local)
     }
 
     /// A term was valid until now, or until nobody trusted it any more.

@@ -16,6 +16,7 @@ use honeyflow_hive::{
 use honeyflow_hive_sqlite::{Options, SqliteHive};
 use honeyflow_runtime::Failure;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use tokio::task::JoinHandle;
 
 use crate::Shop;
 
@@ -31,6 +32,23 @@ async fn member(shop: &Shop, name: &str) -> Hive {
     Hive::join(open(shop), Membership::named(name).fast()).await.unwrap()
 }
 
+/// Leads for good, in a task of its own: how many terms it was granted; returns with the first.
+async fn lead(hive: &Hive) -> (Arc<AtomicU64>, JoinHandle<Result<(), Failure>>) {
+    let terms = Arc::new(AtomicU64::new(0));
+    let (granted, led) = (Arc::clone(&terms), hive.clone());
+    let leading = tokio::spawn(async move {
+        led.lead(DUTY, |_| {
+            granted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<(), Failure>>()
+        })
+        .await
+    });
+    while terms.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    (terms, leading)
+}
+
 /// The application's connections are all in use and its thread pool is full: the heartbeat has its own of both.
 #[test]
 fn pool_starvation_loses_lease() {
@@ -39,18 +57,7 @@ fn pool_starvation_loses_lease() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
         let hive = member(&shop, "a").await;
-        let terms = Arc::new(AtomicU64::new(0));
-        let (granted, led) = (Arc::clone(&terms), hive.clone());
-        let leading = tokio::spawn(async move {
-            led.lead(DUTY, |_| {
-                granted.fetch_add(1, Ordering::Relaxed);
-                std::future::pending::<Result<(), Failure>>()
-            })
-            .await
-        });
-        while terms.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
+        let (terms, leading) = lead(&hive).await;
         let node = hive.node();
         let pool: Vec<Connection> = (0..32).map(|_| shop.application()).collect();
         for connection in &pool {
@@ -75,18 +82,7 @@ async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times
         ..Membership::named("a")
     };
     let hive = Hive::join(open(&shop), times).await.unwrap();
-    let terms = Arc::new(AtomicU64::new(0));
-    let (granted, led) = (Arc::clone(&terms), hive.clone());
-    let leading = tokio::spawn(async move {
-        led.lead(DUTY, |_| {
-            granted.fetch_add(1, Ordering::Relaxed);
-            std::future::pending::<Result<(), Failure>>()
-        })
-        .await
-    });
-    while terms.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    let (terms, leading) = lead(&hive).await;
     let node = hive.node();
     let mut application = shop.application();
     application.busy_timeout(SOON).unwrap();

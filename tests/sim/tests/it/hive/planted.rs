@@ -3,23 +3,14 @@
 use honeyflow_hive::{contract::QUEEN, planted::plant};
 use honeyflow_sim::hive::{Options, SECOND, World, campaign::bugs, check::run};
 
+use crate::bugs::every_bug_is_found;
+
 const SEEDS_MAX: u64 = 600;
 
 /// HV-86
 #[test]
 fn hv_86_every_planted_bug_is_found() {
-    let mut survivors = Vec::new();
-    for (bug, known) in bugs() {
-        plant(Some(bug));
-        let found = std::iter::once(*known).chain(1..=SEEDS_MAX).find(|seed| !run(*seed).breaches.is_empty());
-        plant(None);
-        match found {
-            Some(seed) if seed == *known => {}
-            Some(seed) => println!("{bug} is found by seed {seed}, not by {known}"),
-            None => survivors.push(*bug),
-        }
-    }
-    assert!(survivors.is_empty(), "not found by {SEEDS_MAX} seeds: {survivors:?}");
+    every_bug_is_found(bugs(), SEEDS_MAX, |seed| !run(seed).breaches.is_empty());
 }
 
 /// The bug is what is found, not the seed.
