@@ -11,7 +11,7 @@ use crate::error::Error;
 pub const COMMAND: Command = Command {
     name: "services",
     usage: "services up|down|list [name …] [--output json]",
-    about: "private servers on loopback: postgres, mariadb, redis, pgbouncer, cassandra; without a name, all of them",
+    about: "private servers on loopback: postgres, mariadb, redis, pgbouncer, cassandra, opensearch; without a name, all of them",
     run,
 };
 

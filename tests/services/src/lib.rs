@@ -66,6 +66,11 @@ pub fn cassandra() -> Option<Service> {
     shared(Server::Cassandra)
 }
 
+/// The shared OpenSearch, one node, without a password.
+pub fn opensearch() -> Option<Service> {
+    shared(Server::Opensearch)
+}
+
 /// A PostgreSQL that only the caller knows; it ends with the value, and with the process.
 pub fn throwaway_postgres() -> Option<Throwaway> {
     throwaway(Server::Postgres, &[])
@@ -84,6 +89,11 @@ pub fn throwaway_mariadb() -> Option<Throwaway> {
 /// A Cassandra that only the caller knows. It takes seconds to start: one test is enough for all that needs it.
 pub fn throwaway_cassandra() -> Option<Throwaway> {
     throwaway(Server::Cassandra, &[])
+}
+
+/// An OpenSearch that only the caller knows; what was acknowledged survives its death. It takes seconds to start.
+pub fn throwaway_opensearch() -> Option<Throwaway> {
+    throwaway(Server::Opensearch, &[])
 }
 
 /// Like the ones above, with arguments of the server's own added: `["--appendonly", "yes"]`, `["-c", "wal_level=logical"]`.

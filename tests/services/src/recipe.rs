@@ -2,6 +2,8 @@
 
 mod cassandra;
 mod mariadb;
+mod maven;
+mod opensearch;
 mod pgbouncer;
 mod postgres;
 mod redis;
@@ -55,6 +57,7 @@ pub fn of(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>,
         (Server::Mariadb, _) => Box::new(mariadb::Mariadb),
         (Server::Redis, _) => Box::new(redis::Redis),
         (Server::Cassandra, _) => Box::new(cassandra::Cassandra),
+        (Server::Opensearch, _) => Box::new(opensearch::Opensearch),
         (Server::Pgbouncer, Some(upstream)) => Box::new(pgbouncer::Pgbouncer { upstream }),
         (Server::Pgbouncer, None) => return Err(Error::failed("pgbouncer needs a PostgreSQL behind it")),
     })
@@ -68,6 +71,7 @@ pub fn is_installed(server: Server) -> bool {
         Server::Redis => redis::Redis.program().is_ok(),
         Server::Pgbouncer => pgbouncer::program().is_ok(),
         Server::Cassandra => cassandra::Cassandra.program().is_ok(),
+        Server::Opensearch => opensearch::Opensearch.program().is_ok(),
     }
 }
 

@@ -12,10 +12,12 @@ pub enum Server {
     Redis,
     Pgbouncer,
     Cassandra,
+    Opensearch,
 }
 
 impl Server {
-    pub const ALL: [Self; 5] = [Self::Postgres, Self::Mariadb, Self::Redis, Self::Pgbouncer, Self::Cassandra];
+    pub const ALL: [Self; 6] =
+        [Self::Postgres, Self::Mariadb, Self::Redis, Self::Pgbouncer, Self::Cassandra, Self::Opensearch];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -24,6 +26,7 @@ impl Server {
             Self::Redis => "redis",
             Self::Pgbouncer => "pgbouncer",
             Self::Cassandra => "cassandra",
+            Self::Opensearch => "opensearch",
         }
     }
 
@@ -39,18 +42,19 @@ impl Server {
             Self::Redis => "HONEYFLOW_TEST_REDIS_URL",
             Self::Pgbouncer => "HONEYFLOW_TEST_PGBOUNCER_URL",
             Self::Cassandra => "HONEYFLOW_TEST_CASSANDRA_URL",
+            Self::Opensearch => "HONEYFLOW_TEST_OPENSEARCH_URL",
         }
     }
 
     /// Debian's packages. MariaDB comes without the package that sets up a server for the whole system; of Cassandra
-    /// there is only what it runs on and what fetches it.
+    /// and OpenSearch there is only what they run on and what fetches them.
     pub fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Postgres => &["postgresql"],
             Self::Mariadb => &["mariadb-server-core", "mariadb-client"],
             Self::Redis => &["redis-server"],
             Self::Pgbouncer => &["pgbouncer", "postgresql-client"],
-            Self::Cassandra => &["openjdk-17-jre-headless", "maven"],
+            Self::Cassandra | Self::Opensearch => &["openjdk-17-jre-headless", "maven"],
         }
     }
 
@@ -66,7 +70,7 @@ impl Server {
             Self::Mariadb => "mariadbd",
             Self::Redis => "redis-server",
             Self::Pgbouncer => "pgbouncer",
-            Self::Cassandra => "java",
+            Self::Cassandra | Self::Opensearch => "java",
         }
     }
 
@@ -74,7 +78,7 @@ impl Server {
     pub(crate) fn stop_signal(self) -> (Signal, &'static str) {
         match self {
             Self::Postgres | Self::Pgbouncer => (Signal::INT, "INT"),
-            Self::Mariadb | Self::Redis | Self::Cassandra => (Signal::TERM, "TERM"),
+            Self::Mariadb | Self::Redis | Self::Cassandra | Self::Opensearch => (Signal::TERM, "TERM"),
         }
     }
 }

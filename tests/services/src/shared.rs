@@ -102,21 +102,23 @@ impl Services {
         servers
     }
 
-    /// Installs what is missing, starts what does not run, and says for each what came of it.
+    /// Installs what is missing, starts what does not run, and says for each what came of it. They start at once, but for
+    /// those that need another to run first.
     pub fn up(&self, asked: &[Server]) -> Result<Vec<Outcome>, Error> {
         let _lock = self.lock()?;
         let servers = self.with_upstreams(asked);
         let missing = servers.iter().filter(|server| self.state(**server) == State::NotInstalled);
         let packages: Vec<&str> = missing.flat_map(|server| server.packages()).copied().collect();
         let installed = if packages.is_empty() { Ok(()) } else { install::packages(&packages) };
-        let each = servers.into_iter().map(|server| {
-            let result = match (self.state(server), &installed) {
-                (State::NotInstalled, Err(reason)) => Err(Error::Missing(reason.clone())),
-                _ => self.ensure(server),
-            };
-            (server, result)
-        });
-        Ok(each.collect())
+        let start = |server: Server| match (self.state(server), &installed) {
+            (State::NotInstalled, Err(reason)) => Err(Error::Missing(reason.clone())),
+            _ => self.ensure(server),
+        };
+        let (first, then): (Vec<Server>, Vec<Server>) = servers.iter().partition(|server| server.upstream().is_none());
+        let mut outcomes = at_once(&first, start);
+        outcomes.extend(at_once(&then, start));
+        outcomes.sort_by_key(|(server, _)| *server);
+        Ok(outcomes)
     }
 
     fn ensure(&self, server: Server) -> Result<Service, Error> {
@@ -187,6 +189,37 @@ impl Services {
     }
 }
 
+/// Each on a thread of its own: most of a start is waiting.
+fn at_once(servers: &[Server], start: impl Fn(Server) -> Result<Service, Error> + Sync) -> Vec<Outcome> {
+    let start = &start;
+    std::thread::scope(|scope| {
+        let starting: Vec<_> = servers.iter().map(|server| (*server, scope.spawn(move || start(*server)))).collect();
+        let result = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        starting.into_iter().map(|(server, thread)| (server, result(thread))).collect()
+    })
+}
+
 fn of_record(server: Server, record: Record) -> Service {
     Service { server, url: record.url, version: Some(record.version), started_in: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn servers_start_at_once() {
+        // Each waits for the other: one after the other they would never come to an end.
+        let meeting = Barrier::new(2);
+        let outcomes = at_once(&[Server::Cassandra, Server::Opensearch], |server| {
+            meeting.wait();
+            Err(Error::failed(server.name()))
+        });
+        let said: Vec<String> = outcomes.iter().map(|(_, result)| result.as_ref().unwrap_err().to_string()).collect();
+        assert_eq!(said, ["cassandra", "opensearch"]);
+    }
 }

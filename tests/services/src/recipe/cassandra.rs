@@ -1,12 +1,12 @@
 //! Cassandra, one node: a small heap, a password, everything that is written kept for a restart. There is no Debian
 //! package; its jars come from Maven Central, checked by one sum over all of them.
 
-mod jars;
 mod native;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use super::maven::Artifact;
 use super::{Absent, Place, Recipe, program, shown, words};
 use crate::error::Error;
 use crate::record::write_private;
@@ -14,6 +14,15 @@ use crate::record::write_private;
 pub struct Cassandra;
 
 const USER: &str = "honeyflow";
+
+const JARS: Artifact = Artifact {
+    name: "cassandra",
+    group: "org.apache.cassandra",
+    artifact: "cassandra-all",
+    version: "5.0.9",
+    packing: "jar",
+    sum: "1a9f2968d1b7c3e85249cb365983ec626aff3d07186da41cd211174ffe3a6328",
+};
 
 const JVM: [&str; 17] = [
     "-ea",
@@ -78,7 +87,7 @@ const LOGBACK: &str = r#"<configuration scan="false">
 impl Recipe for Cassandra {
     fn program(&self) -> Result<PathBuf, Absent> {
         // Needed only until the jars are there.
-        if !jars::are_there() {
+        if !JARS.is_there() {
             program("mvn")?;
         }
         program("java")
@@ -94,7 +103,7 @@ impl Recipe for Cassandra {
     }
 
     fn arguments(&self, place: &Place, port: u16) -> Result<Vec<String>, Error> {
-        let jars = jars::provide()?;
+        let jars = JARS.provide()?;
         let write = |name: &str, text: &str| {
             let path = place.folder.join(name);
             write_private(&path, text.as_bytes())?;
