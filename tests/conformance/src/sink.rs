@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 /// Opens the same sink again and again; what was answered is in it.
 pub trait Backend {
     fn open(&self) -> Arc<dyn Sink>;
+
+    /// Whether the empty text can be a key; not everywhere is it a name.
+    fn takes_empty_key(&self) -> bool {
+        true
+    }
 }
 
 fn stamp(epoch: u64, sequence: u32) -> Stamp {
@@ -117,7 +122,9 @@ pub async fn a_batch_is_in_order(backend: &dyn Backend) {
     expected[2] = Outcome::Stale { stored: stamp(1, 3) };
     assert_eq!(answers, expected);
     let expected = [("a".to_owned(), stamp(1, 3), json!({"n": 3})), ("c".to_owned(), stamp(1, 8), json!({"n": 8}))];
-    assert_eq!(everything(&*sink, 10).await, expected);
+    let mut listed = everything(&*sink, 10).await;
+    listed.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(listed, expected);
 }
 
 pub async fn a_bad_item_fails_alone(backend: &dyn Backend) {
@@ -145,7 +152,7 @@ pub async fn what_was_answered_is_there_after_reopening(backend: &dyn Backend) {
     let before = everything(&*sink, 7).await;
     drop(sink);
     let sink = backend.open();
-    assert_eq!(everything(&*sink, 1000).await, before);
+    assert_eq!(everything(&*sink, 1000).await, before, "in the sink's own order");
     assert_eq!(before.len(), 50);
     let stale = sink.write(vec![put("k099", stamp(1, 0), json!({"n": 0}))]).await;
     assert_eq!(stale, [Outcome::Stale { stored: stamp(1, 99) }], "stored stamps outlive the process");
@@ -154,7 +161,8 @@ pub async fn what_was_answered_is_there_after_reopening(backend: &dyn Backend) {
 pub async fn listing_is_complete_and_paged(backend: &dyn Backend) {
     let sink = backend.open();
     // in several commits, some of them updates, with keys that are awkward to order
-    let keys: Vec<String> = (0..60).map(|n| format!("{n}")).chain(["".into(), "ä|b".into(), "a\\b".into()]).collect();
+    let first = if backend.takes_empty_key() { "" } else { "no name" };
+    let keys: Vec<String> = (0..60).map(|n| format!("{n}")).chain([first, "ä|b", "a\\b"].map(String::from)).collect();
     for (round, part) in keys.chunks(9).enumerate() {
         let sequence = u32::try_from(round).expect("few rounds");
         sink.write(part.iter().map(|key| put(key, stamp(1, sequence), json!({"round": 0}))).collect()).await;

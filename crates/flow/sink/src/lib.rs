@@ -39,7 +39,7 @@ pub enum Outcome {
 pub struct Stat {
     pub key: String,
     pub stamp: Stamp,
-    /// [`honeyflow_event::document::hash`] of the document.
+    /// [`honeyflow_event::document::hash`] of the document, [as it is held](Sink::as_held).
     pub hash: u64,
 }
 
@@ -66,4 +66,9 @@ pub trait Sink: Send + Sync {
     /// `query` in the sink's own query language; empty matches everything.
     fn search(&self, query: String, limit: u32) -> BoxFuture<'static, Result<Vec<Hit>, Failure>>;
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>>;
+    /// The document as this sink holds it: only what it keeps, in the form in which it comes back. [`Stat::hash`] is of
+    /// that form, so that a row can be compared without a write. An error says why it cannot be held.
+    fn as_held(&self, document: &Arc<Value>) -> Result<Arc<Value>, Failure> {
+        Ok(document.clone())
+    }
 }

@@ -1,0 +1,150 @@
+//! Cells to JSON: what a document reads back as. Encoding a document and decoding it again gives what the table holds of
+//! it, so that the two can be compared.
+
+use honeyflow_cassandra::{
+    Value,
+    value::{Decimal, Varint},
+};
+use honeyflow_event::document;
+use serde_json::{Map, Value as Json};
+
+use crate::moment;
+
+pub fn json(cell: &Value) -> Json {
+    match cell {
+        Value::Null | Value::Unset | Value::Custom(_) | Value::Duration(_) => Json::Null,
+        Value::Text(text) => text.as_str().into(),
+        Value::Bigint(number) | Value::Counter(number) => (*number).into(),
+        Value::Int(number) => (*number).into(),
+        Value::Smallint(number) => (*number).into(),
+        Value::Tinyint(number) => (*number).into(),
+        Value::Boolean(truth) => (*truth).into(),
+        Value::Double(real) => document::canonical_number(*real).map_or(Json::Null, Json::Number),
+        Value::Float(real) => document::canonical_number((*real).into()).map_or(Json::Null, Json::Number),
+        // As text: a JSON number would be cut to a double by whoever reads it.
+        Value::Varint(number) => whole(number).map_or(Json::Null, |number| number.to_string().into()),
+        Value::Decimal(decimal) => decimal_text(decimal).map_or(Json::Null, Json::String),
+        Value::Timestamp(millis) => moment::timestamp_text(*millis).into(),
+        Value::Date(days) => moment::date_text(*days).into(),
+        Value::Time(nanos) => moment::time_text(*nanos).into(),
+        Value::Uuid(uuid) => uuid.to_string().into(),
+        Value::Inet(address) => address.to_string().into(),
+        Value::Blob(bytes) => base64(bytes).into(),
+        Value::List(elements) | Value::Tuple(elements) | Value::Vector(elements) => elements.iter().map(json).collect(),
+        Value::Set(elements) => set(elements),
+        Value::Map(pairs) => {
+            pairs.iter().filter_map(|(name, element)| Some((text(name)?, json(element)))).collect::<Map<_, _>>().into()
+        }
+        Value::User(fields) => {
+            fields.iter().map(|(name, field)| (name.clone(), json(field))).collect::<Map<_, _>>().into()
+        }
+    }
+}
+
+/// In an order of its own, whatever the order of the document or of the server.
+fn set(elements: &[Value]) -> Json {
+    let mut elements: Vec<Json> = elements.iter().map(json).collect();
+    elements.sort_by_cached_key(ToString::to_string);
+    elements.dedup();
+    elements.into()
+}
+
+/// As a part of a key, or as a map's key.
+pub fn text(cell: &Value) -> Option<String> {
+    Some(match cell {
+        Value::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Value::Boolean(truth) => truth.to_string(),
+        Value::Varint(number) => whole(number)?.to_string(),
+        other => match json(other) {
+            Json::String(text) => text,
+            Json::Number(number) => number.to_string(),
+            _ => return None,
+        },
+    })
+}
+
+/// `None` beyond 128 bits, which no document of ours can have.
+fn whole(number: &Varint) -> Option<i128> {
+    let (first, rest) = number.0.split_first()?;
+    let fits = rest.len() < 16;
+    fits.then(|| rest.iter().fold(i128::from(first.cast_signed()), |whole, byte| whole << 8 | i128::from(*byte)))
+}
+
+fn decimal_text(decimal: &Decimal) -> Option<String> {
+    let unscaled = whole(&decimal.unscaled)?;
+    let Ok(places) = usize::try_from(decimal.scale) else { return Some(format!("{unscaled}e{}", -decimal.scale)) };
+    if places == 0 {
+        return Some(unscaled.to_string());
+    }
+    let digits = format!("{:0>width$}", unscaled.unsigned_abs(), width = places + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - places);
+    Some(format!("{}{whole}.{fraction}", if unscaled < 0 { "-" } else { "" }))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            let sign = SIGNS[(bits >> (18 - 6 * at) & 63) as usize];
+            text.push(if at <= three.len() { sign.into() } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use honeyflow_cassandra::Type;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::encode;
+
+    fn held(value: &Json, kind: &Type) -> Json {
+        json_of(&encode::cell(value, kind).unwrap_or_else(|| panic!("{value} as {kind}")))
+    }
+
+    fn json_of(cell: &Value) -> Json {
+        super::json(cell)
+    }
+
+    #[test]
+    fn what_is_held_says_the_same() {
+        for (value, kind, expected) in [
+            (json!("12.50"), Type::Decimal, json!("12.5")),
+            (json!(-0.05), Type::Decimal, json!("-0.05")),
+            (json!("2024-02-29 12:30"), Type::Timestamp, json!("2024-02-29T12:30:00.000Z")),
+            (json!("12:30"), Type::Time, json!("12:30:00.000000000")),
+            (json!(["b", "a", "b"]), Type::Set(Box::new(Type::Text)), json!(["a", "b"])),
+            (json!(["b", "a"]), Type::List(Box::new(Type::Text)), json!(["b", "a"])),
+            (json!([]), Type::Set(Box::new(Type::Text)), json!(null)),
+            (json!({"7": 1.5}), Type::Map(Box::new((Type::Int, Type::Double))), json!({"7": 1.5})),
+            (json!("aGk="), Type::Blob, json!("aGk=")),
+            (json!(2.0), Type::Double, json!(2)),
+        ] {
+            assert_eq!(held(&value, &kind), expected);
+        }
+    }
+
+    proptest! {
+        /// Holding what is held changes nothing: otherwise a comparison would never come to rest.
+        #[test]
+        fn ob_80_what_is_held_stays_as_it_is(real in any::<f64>(), whole in any::<i64>(), bytes in any::<Vec<u8>>(), text in ".{0,12}") {
+            let cells = [
+                Value::Double(real), Value::Bigint(whole), Value::Blob(bytes), Value::Text(text),
+                Value::Decimal(encode::decimal(&format!("{whole}e-5")).unwrap()), Value::Varint(whole.into()),
+            ];
+            let kinds = [Type::Double, Type::Bigint, Type::Blob, Type::Text, Type::Decimal, Type::Varint];
+            for (cell, kind) in cells.iter().zip(&kinds) {
+                let once = json_of(cell);
+                if !once.is_null() {
+                    prop_assert_eq!(held(&once, kind), once);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The text of a key, part by part, to the cells of the primary key and back.
+
+use honeyflow_cassandra::{Type, Value};
+use honeyflow_event::key::{KEY_BYTES_MAX, join, split};
+use honeyflow_runtime::Failure;
+
+use crate::{config::KeyKind, decode, encode};
+
+/// In the order of the key's parts. Whatever is wrong with a key, it is that key's own fault.
+pub fn cells(key: &str, kinds: &[Type]) -> Result<Vec<Value>, Failure> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(bad(format!("the key has {} bytes, {KEY_BYTES_MAX} is the most", key.len())));
+    }
+    let parts = split(key, kinds.len())
+        .ok_or_else(|| bad(format!("the key `{key}` has not {} parts, as the primary key has", kinds.len())))?;
+    let cell = |(part, kind): (&String, &Type)| {
+        encode::of_text(part, kind).ok_or_else(|| bad(format!("`{part}` of the key `{key}` does not fit {kind}")))
+    };
+    parts.iter().zip(kinds).map(cell).collect()
+}
+
+/// `None`: a row that we could not have written.
+pub fn text(cells: &[Value]) -> Option<String> {
+    let parts: Vec<String> = cells.iter().map(decode::text).collect::<Option<_>>()?;
+    Some(join(&parts))
+}
+
+/// Whether parts of this kind can be the cells of such a column.
+pub fn fits(part: KeyKind, kind: &Type) -> bool {
+    match part {
+        KeyKind::Integer => {
+            matches!(kind, Type::Tinyint | Type::Smallint | Type::Int | Type::Bigint | Type::Varint)
+        }
+        KeyKind::Text => matches!(kind, Type::Text | Type::Ascii | Type::Uuid | Type::Timeuuid),
+        KeyKind::Blob => matches!(kind, Type::Blob),
+    }
+}
+
+fn bad(message: String) -> Failure {
+    Failure::reject("bad-key", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ob_3_a_key_goes_there_and_back() {
+        let kinds = [Type::Int, Type::Text, Type::Blob];
+        let row = cells(r"7|a\|b|00ff", &kinds).unwrap();
+        assert_eq!(row, [Value::Int(7), Value::Text("a|b".into()), Value::Blob(vec![0, 255])]);
+        assert_eq!(text(&row).unwrap(), r"7|a\|b|00ff");
+        for wrong in ["7|a", "x|a|00", "7|a|0", "7|a|00|1"] {
+            assert_eq!(cells(wrong, &kinds).unwrap_err().code, "bad-key", "{wrong}");
+        }
+    }
+}

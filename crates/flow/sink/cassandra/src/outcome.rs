@@ -1,0 +1,31 @@
+//! What became of a request, as the engine understands it.
+
+use honeyflow_cassandra::{Session, session::Error};
+use honeyflow_pool::{Executed, Kind};
+use honeyflow_runtime::{Class, Failure};
+
+/// A request refused as such: about the table, or about the values that were bound.
+pub const REFUSED: &str = "cassandra-refused";
+
+pub fn failure(session: &Session, error: &Error) -> Failure {
+    let message = message(session, error);
+    match error.class() {
+        Class::RetryAfter => Failure::retry_after(error.retry_after.unwrap_or_default(), "cassandra-busy", message),
+        // Whatever was sent may be sent again: its stamp makes it the same write.
+        Class::Reject if error.executed == Executed::Unknown => Failure::retry("cassandra-unknown", message),
+        Class::Reject => Failure::reject(REFUSED, message),
+        Class::Fatal => Failure::fatal("cassandra-forbidden", message),
+        Class::Retry if error.kind == Kind::Login => Failure::retry("cassandra-login", message),
+        Class::Retry => Failure::retry("cassandra-away", message),
+    }
+}
+
+/// A request that reached nobody does not know why; the pool does.
+fn message(session: &Session, error: &Error) -> String {
+    if let Some(cause) = &error.cause {
+        return format!("{error}: {cause}");
+    }
+    let status = session.pool().status();
+    let why: Vec<_> = status.servers.iter().filter_map(|server| server.last_error.as_deref()).collect();
+    if why.is_empty() { error.to_string() } else { format!("{error}; {}", why.join("; ")) }
+}

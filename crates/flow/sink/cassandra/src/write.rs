@@ -1,0 +1,265 @@
+//! One batch of writes: read what is stored, judge, then write partition by partition. A key that stands twice in a batch
+//! is written in its order. A write that is bad fails alone: what a partition's rows could not do together, each tries by
+//! itself.
+
+use std::collections::HashMap;
+
+use futures_util::{StreamExt, stream};
+use honeyflow_cassandra::{Batch, Session, Value, session};
+use honeyflow_event::{Key, Stamp};
+use honeyflow_runtime::{Class, Failure};
+use honeyflow_sink::{Outcome, Write};
+
+use crate::{
+    config::Options,
+    group::groups,
+    judge::{Stored, Verdict, judge},
+    key, outcome,
+    table::{self, Table},
+};
+
+/// A write as it will be sent.
+struct Prepared {
+    key: Key,
+    stamp: Stamp,
+    row: Vec<Value>,
+    /// None deletes.
+    cells: Option<Vec<Value>>,
+    bytes: usize,
+}
+
+pub struct Writer<'a> {
+    pub session: &'a Session,
+    pub options: &'a Options,
+    pub table: &'a Table,
+}
+
+impl Writer<'_> {
+    pub async fn write(&self, writes: Vec<Write>) -> Vec<Outcome> {
+        let mut outcomes: Vec<Option<Outcome>> = writes.iter().map(|_| None).collect();
+        for wave in waves(&writes) {
+            let mut prepared: Vec<(usize, Prepared)> = Vec::with_capacity(wave.len());
+            for at in wave {
+                match self.prepare(&writes[at]) {
+                    Ok(one) => prepared.push((at, one)),
+                    Err(failure) => outcomes[at] = Some(Outcome::Failed(failure)),
+                }
+            }
+            for (at, outcome) in self.write_distinct(prepared).await {
+                outcomes[at] = Some(outcome);
+            }
+        }
+        let unanswered = || Outcome::Failed(Failure::retry("cassandra-unanswered", "the write was not answered"));
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unanswered)).collect()
+    }
+
+    fn prepare(&self, write: &Write) -> Result<Prepared, Failure> {
+        let kinds: Vec<_> = self.table.key.iter().map(|column| column.kind.clone()).collect();
+        let row = key::cells(&write.key, &kinds)?;
+        let document = write.document.as_deref();
+        let cells = document.map(|document| table::cells(&self.table.columns, document)).transpose()?;
+        let bytes = write.key.len() + document.map_or(0, |document| document.to_string().len());
+        Ok(Prepared { key: write.key.clone(), stamp: write.stamp, row, cells, bytes })
+    }
+
+    /// No key stands twice here.
+    async fn write_distinct(&self, writes: Vec<(usize, Prepared)>) -> Vec<(usize, Outcome)> {
+        let judged = stream::iter(writes)
+            .map(|(at, write)| async move {
+                let outcome = self.judge(&write).await;
+                (at, write, outcome)
+            })
+            .buffer_unordered(self.options.requests_max);
+        let (mut answered, mut to_write) = (Vec::new(), Vec::new());
+        let mut judged = std::pin::pin!(judged);
+        while let Some((at, write, outcome)) = judged.next().await {
+            match outcome {
+                Some(outcome) => answered.push((at, outcome)),
+                None => to_write.push((at, write)),
+            }
+        }
+        let partition = |write: &Prepared| {
+            let cells = self.table.key.iter().zip(&write.row).filter(|(column, _)| column.in_partition);
+            key::text(&cells.map(|(_, cell)| cell.clone()).collect::<Vec<_>>())
+        };
+        let sized = to_write.iter().enumerate().map(|(n, (_, write))| (n, partition(write), write.bytes));
+        let groups = groups(sized, self.options.batch_rows_max, self.options.batch_bytes_max);
+        let to_write = &to_write;
+        let written = stream::iter(groups)
+            .map(|group| async move {
+                let writes: Vec<&Prepared> = group.iter().map(|n| &to_write[*n].1).collect();
+                let outcomes = self.send(&writes).await;
+                group.iter().map(|n| to_write[*n].0).zip(outcomes).collect::<Vec<_>>()
+            })
+            .buffer_unordered(self.options.requests_max);
+        let mut written = std::pin::pin!(written);
+        while let Some(group) = written.next().await {
+            answered.extend(group);
+        }
+        answered
+    }
+
+    /// None: it is to be written.
+    async fn judge(&self, write: &Prepared) -> Option<Outcome> {
+        let stored = match self.stored(write).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                let failure = self.blamed(outcome::failure(self.session, &error)).await;
+                return Some(Outcome::Failed(failure));
+            }
+        };
+        match judge(write.stamp, write.cells.is_none(), stored) {
+            Verdict::Write => None,
+            Verdict::Done => Some(Outcome::Done),
+            Verdict::Stale { stored } => Some(Outcome::Stale { stored }),
+            Verdict::Compare => Some(match self.is_stored(write).await {
+                Ok(true) => Outcome::Done,
+                Ok(false) => Outcome::Stale { stored: write.stamp },
+                Err(failure) => Outcome::Failed(failure),
+            }),
+        }
+    }
+
+    /// What a delete was is only asked where there is no row: a row is newer than any delete before it.
+    async fn stored(&self, write: &Prepared) -> Result<Stored, session::Error> {
+        let (statements, how) = (&self.table.statements, self.how());
+        let rows = self.session.execute(&statements.version, &write.row, &how).await?.into_rows();
+        if let Ok(Some((version,))) = rows.first::<(Option<i64>,)>() {
+            // A row without a version is not ours: anything is newer.
+            return Ok(Stored { row: Some(stamp(version.unwrap_or(0))), deleted: None });
+        }
+        let deleted = (&self.options.table, &*write.key);
+        let rows = self.session.execute(&statements.deleted, deleted, &how).await?.into_rows();
+        let deleted = rows.first::<(i64,)>().ok().flatten().map(|(version,)| stamp(version));
+        Ok(Stored { row: None, deleted })
+    }
+
+    /// Whether the row has the very cells that are offered.
+    async fn is_stored(&self, write: &Prepared) -> Result<bool, Failure> {
+        let rows = self.session.execute(&self.table.statements.row, &write.row, &self.how()).await;
+        let rows = rows.map_err(|error| outcome::failure(self.session, &error))?.into_rows();
+        let Ok(Some(stored)) = rows.first::<Vec<Value>>() else { return Ok(false) };
+        let columns = &self.table.columns;
+        let offered = write.cells.as_deref().unwrap_or_default();
+        Ok(table::held(columns, &stored) == table::held(columns, offered))
+    }
+
+    /// Rows of one partition.
+    async fn send(&self, writes: &[&Prepared]) -> Vec<Outcome> {
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(writes.len());
+        for write in writes.iter().filter(|write| write.cells.is_none()) {
+            // Before the row goes: a delete that is cut off between the two is judged as not done.
+            if let Err(failure) = self.remember(write).await {
+                return vec![Outcome::Failed(failure); writes.len()];
+            }
+        }
+        match self.send_together(writes).await {
+            Ok(()) => outcomes.resize(writes.len(), Outcome::Done),
+            Err(failure) if failure.class == Class::Reject && writes.len() > 1 => {
+                for write in writes {
+                    outcomes.push(match self.send_together(&[write]).await {
+                        Ok(()) => Outcome::Done,
+                        Err(failure) => Outcome::Failed(self.blamed(failure).await),
+                    });
+                }
+            }
+            Err(failure) => {
+                let failure = self.blamed(failure).await;
+                outcomes.resize(writes.len(), Outcome::Failed(failure));
+            }
+        }
+        outcomes
+    }
+
+    async fn send_together(&self, writes: &[&Prepared]) -> Result<(), Failure> {
+        let how = self.how();
+        let answer = match writes {
+            [write] => {
+                let (statement, values) = self.statement(write);
+                self.session.execute(statement, values, &how).await
+            }
+            _ => {
+                let mut batch = Batch::unlogged();
+                for write in writes {
+                    let (statement, values) = self.statement(write);
+                    batch.push(statement, values);
+                }
+                self.session.batch(&batch, &how).await
+            }
+        };
+        answer.map(|_| ()).map_err(|error| outcome::failure(self.session, &error))
+    }
+
+    fn statement(&self, write: &Prepared) -> (&honeyflow_cassandra::Statement, Vec<Value>) {
+        let version = Value::Bigint(timestamp(write.stamp));
+        match &write.cells {
+            Some(cells) => {
+                let values = write.row.iter().chain(cells).cloned().chain([version.clone(), version]).collect();
+                (&self.table.statements.put, values)
+            }
+            None => {
+                let values = std::iter::once(version).chain(write.row.iter().cloned()).collect();
+                (&self.table.statements.delete, values)
+            }
+        }
+    }
+
+    async fn remember(&self, write: &Prepared) -> Result<(), Failure> {
+        let version = timestamp(write.stamp);
+        let seconds = i32::try_from(self.options.deletes_kept.as_secs()).unwrap_or(i32::MAX);
+        let values = (&self.options.table, &*write.key, version, version, seconds);
+        let answer = self.session.execute(&self.table.statements.remember, values, &self.how()).await;
+        answer.map(|_| ()).map_err(|error| outcome::failure(self.session, &error))
+    }
+
+    /// A refusal is the row's own fault only while the table is as it was: if that has changed, everything stops.
+    async fn blamed(&self, failure: Failure) -> Failure {
+        if failure.code != outcome::REFUSED {
+            return failure;
+        }
+        match Table::look(self.session, self.options).await {
+            Ok(_) => failure,
+            Err(refused) => refused.failure(),
+        }
+    }
+
+    fn how(&self) -> honeyflow_cassandra::Options {
+        // The same stamp is the same write, however often it arrives.
+        honeyflow_cassandra::Options::within(self.options.deadline).consistency(self.options.consistency).idempotent()
+    }
+}
+
+/// Places of the writes, so that no wave has a key twice and keys keep their order.
+fn waves(writes: &[Write]) -> Vec<Vec<usize>> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut waves: Vec<Vec<usize>> = Vec::new();
+    for (at, write) in writes.iter().enumerate() {
+        let wave = seen.entry(&write.key).and_modify(|wave| *wave += 1).or_insert(0);
+        match waves.get_mut(*wave) {
+            Some(known) => known.push(at),
+            None => waves.push(vec![at]),
+        }
+    }
+    waves
+}
+
+/// Stamps have 62 bits.
+fn timestamp(stamp: Stamp) -> i64 {
+    i64::try_from(stamp.0).unwrap_or(i64::MAX)
+}
+
+pub fn stamp(version: i64) -> Stamp {
+    Stamp(version.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_keeps_its_order_and_stands_once_in_a_wave() {
+        let write = |key: &str| Write { key: key.into(), stamp: Stamp(1), document: None };
+        assert_eq!(waves(&["a", "b", "a", "c", "a", "b"].map(write)), [vec![0, 1, 3], vec![2, 5], vec![4]]);
+        assert!(waves(&[]).is_empty());
+    }
+}
