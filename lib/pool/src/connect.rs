@@ -15,6 +15,7 @@ use tokio::{
 use crate::{
     error::{Executed, Kind},
     server::{Server, ServerId},
+    settings::{SettingsError, Table, unknown},
 };
 
 /// How long the parts of connecting may take. The pool enforces the sum; a connector can name the part that was too slow.
@@ -57,6 +58,16 @@ pub trait Connector: Send + Sync + 'static {
 
     /// What an error of a connect or a use means.
     fn verdict(&self, error: &Self::Error) -> Verdict;
+
+    /// Its own part of the settings: the tables that stand below the pool's, by name. Told once before anything is opened
+    /// and again with every change. Taken whole or refused whole; what is refused changes nothing, here or in the pool.
+    ///
+    /// # Errors
+    /// All that is wrong. A connector without settings of its own keeps this default, which knows no table.
+    fn configure(&self, own: &Table) -> Result<(), SettingsError> {
+        let wrong: Vec<_> = own.keys().map(|key| (key.clone(), unknown(key))).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(SettingsError { wrong }) }
+    }
 }
 
 /// One connection. Methods take `&self`: a shared connection is used by many requests at once.

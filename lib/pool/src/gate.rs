@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     core::{Carried, Core, Effects},
-    sync::Mutex,
+    sync::{Mutex, lock},
 };
 
 pub struct Gate<K> {
@@ -31,8 +31,7 @@ impl<K: Carried> Gate<K> {
         step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R,
     ) -> Option<R> {
         let result = {
-            // A panic never leaves the section, so the lock cannot be poisoned.
-            let mut core = self.core.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut core = lock(&self.core);
             match catch_unwind(AssertUnwindSafe(|| step(&mut core, effects))) {
                 Ok(result) => Some(result),
                 Err(panic) => {

@@ -1,7 +1,11 @@
 //! The hand-off under every interleaving that loom finds. The gate is the shipped file, compiled here with loom's lock.
 
 mod sync {
-    pub use loom::sync::Mutex;
+    pub use loom::sync::{Mutex, MutexGuard};
+
+    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("a panic never leaves the section")
+    }
 }
 mod core {
     pub use crate::core::*;

@@ -106,10 +106,7 @@ mod tasks;
 mod using;
 mod want;
 
-/// What the gate locks with; loom's own in the tests that look at every interleaving.
-mod sync {
-    pub use std::sync::Mutex;
-}
+mod sync;
 
 pub use connect::{Again, Connection, Connector, Dial, Fault, Limits, Notice, Tcp, Verdict};
 pub use control::{Changes, Control, Drain, Moved};
@@ -120,5 +117,5 @@ pub use error::{Error, Executed, Kind, Report};
 pub use loan::{Detached, Get, InFlight, Loan};
 pub use pool::Pool;
 pub use server::{Server, ServerId};
-pub use settings::{Functions, Provider, Settings, SettingsError};
+pub use settings::{Compiled, CompiledError, Functions, Provider, Section, Settings, SettingsError};
 pub use want::Want;

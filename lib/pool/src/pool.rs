@@ -24,7 +24,7 @@ use crate::{
     gate::Gate,
     loan::{Get, Loan},
     server::Server,
-    settings::{Provider, SettingsError, Start},
+    settings::{Provider, SettingsError, Start, heeded},
     shared::{Shared, Signals},
     tasks,
     using::{Using, once},
@@ -68,6 +68,8 @@ impl<C: Connector> Pool<C> {
     ) -> Result<Pool<C>, SettingsError> {
         let settings = provider.settings()?;
         settings.check()?;
+        connector.configure(&settings.connector)?;
+        let settings = heeded(settings);
         let state = match (settings.enabled, settings.start) {
             (false, _) => State::Disabled,
             (true, Start::Inactive) => State::Inactive,

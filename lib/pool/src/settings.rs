@@ -1,12 +1,25 @@
 //! The settings of a pool: one value, checked whole. A bad one changes nothing.
 
 mod check;
+mod compiled;
+mod dictionary;
 mod provider;
+mod section;
+mod table;
+#[cfg(test)]
+mod tests;
+mod units;
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
+use check::allowed;
 pub use check::{KEYS, Key, SettingsError};
+pub use compiled::{Compiled, CompiledError};
+pub(crate) use dictionary::unknown;
+pub(crate) use provider::heeded;
 pub use provider::{Functions, Provider};
+pub use section::Section;
+pub use table::{Table, Value, nearest};
 
 use crate::server::Server;
 
@@ -193,6 +206,8 @@ pub struct Settings {
     pub retry_budget: u32,
     pub loan_warn: Duration,
     pub drain_timeout: Duration,
+    /// What the connector is told: its tables, by name. See [`Connector::configure`](crate::Connector::configure).
+    pub connector: Table,
 }
 
 impl Default for Settings {
@@ -240,6 +255,7 @@ impl Default for Settings {
             retry_budget: 20,
             loan_warn: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
+            connector: Table::new(),
         }
     }
 }

@@ -19,7 +19,10 @@ use std::{
 };
 
 use super::*;
-use crate::{server::Server, settings::Settings};
+use crate::{
+    server::Server,
+    settings::{Settings, heeded},
+};
 
 /// A connection that is nothing but a number and whether it lives.
 #[derive(Clone, Debug)]
@@ -71,7 +74,7 @@ fn quiet() -> Settings {
 impl World {
     fn new(settings: &Settings, servers: u8) -> World {
         let mut world = World {
-            core: Core::new(Rules::from(settings), State::Active, 7),
+            core: Core::new(Rules::from(&heeded(settings.clone())), State::Active, 7),
             now: Moment::from_millis(1_000_000),
             effects: Effects::default(),
             opens: Vec::new(),

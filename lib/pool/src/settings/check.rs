@@ -84,13 +84,17 @@ impl fmt::Display for SettingsError {
     }
 }
 
+/// What a key may be.
+pub fn allowed(name: &str) -> &'static str {
+    KEYS.iter().find(|key| key.name == name).map_or("", |key| key.range)
+}
+
 struct Checks(Vec<(String, String)>);
 
 impl Checks {
     fn that(&mut self, name: &'static str, holds: bool, found: impl fmt::Debug) {
         if !holds {
-            let range = KEYS.iter().find(|key| key.name == name).map_or("", |key| key.range);
-            self.0.push((name.to_owned(), format!("is {found:?}, allowed is {range}")));
+            self.0.push((name.to_owned(), format!("is {found:?}, allowed is {}", allowed(name))));
         }
     }
 

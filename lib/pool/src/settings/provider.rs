@@ -49,3 +49,26 @@ impl<F: Fn() -> Result<Settings, SettingsError> + Send + Sync + 'static> Provide
         (self.0)()
     }
 }
+
+/// The settings as the pool goes by them: all of them, unless a test wants to see what happens if one key is not read.
+#[cfg(feature = "planted")]
+pub(crate) fn heeded(mut settings: Settings) -> Settings {
+    let Some(key) = honeyflow_runtime::planted::current().and_then(|plant| plant.strip_prefix("pool-ignores-")) else {
+        return settings;
+    };
+    match key {
+        "translate" => settings.translate = super::Translate::default(),
+        "filter" => settings.filter = super::Filter::default(),
+        _ => {
+            let mut table = settings.table().expect("no functions but in the two above");
+            table.remove(key);
+            settings = Settings::from_table(&table).expect("a default is good");
+        }
+    }
+    settings
+}
+
+#[cfg(not(feature = "planted"))]
+pub(crate) fn heeded(settings: Settings) -> Settings {
+    settings
+}

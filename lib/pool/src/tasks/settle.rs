@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     connect::Connector,
     core::Rules,
-    settings::{Provider, Settings, SettingsError},
+    settings::{Provider, Settings, SettingsError, heeded},
     shared::Shared,
 };
 
@@ -17,9 +17,17 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, provider: Arc<dyn Provide
             () = tokio::time::sleep(ASK_EVERY) => {}
             () = provider.changed() => {}
         }
-        let offered = provider.settings().and_then(|settings| settings.check().map(|()| settings));
-        take(&shared, offered);
+        let offered = provider.settings().and_then(|settings| settings.check().map(|()| heeded(settings)));
+        take(&shared, offered.and_then(|settings| told(&shared, settings)));
     }
+}
+
+/// The connector has the last word on its own part, and hears of it only when it has changed.
+fn told<C: Connector>(shared: &Shared<C>, settings: Settings) -> Result<Settings, SettingsError> {
+    if settings.connector != shared.settings.load().connector {
+        shared.connector.configure(&settings.connector)?;
+    }
+    Ok(settings)
 }
 
 fn take<C: Connector>(shared: &Arc<Shared<C>>, offered: Result<Settings, SettingsError>) {

@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use honeyflow_pool::{Connection, Connector, Dial, InFlight, Limits, Loan, Notice, Server, ServerId, Tcp, Verdict};
+use honeyflow_pool::{
+    Connection, Connector, Dial, InFlight, Limits, Loan, Notice, Server, ServerId, SettingsError, Tcp, Verdict,
+    settings::Table,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::tcp::OwnedWriteHalf,
@@ -40,6 +43,8 @@ pub struct Lines {
     pub refuses_login: Arc<AtomicBool>,
     /// What the pool said last.
     pub limits: Arc<Mutex<Option<Limits>>>,
+    /// Its part of the settings, which may hold anything but a table `wrong`.
+    pub told: Arc<Mutex<Table>>,
 }
 
 impl Lines {
@@ -192,6 +197,14 @@ impl Connector for Lines {
             Some(Server { id: ServerId::new(id), ..Server::at(address.parse().ok()?) })
         });
         Ok(named.collect())
+    }
+
+    fn configure(&self, own: &Table) -> Result<(), SettingsError> {
+        if own.contains_key("wrong") {
+            return Err(SettingsError::of("wrong", "is wrong"));
+        }
+        *self.told.lock().unwrap() = own.clone();
+        Ok(())
     }
 
     fn verdict(&self, error: &LineError) -> Verdict {

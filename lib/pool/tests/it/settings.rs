@@ -8,7 +8,7 @@ use std::{
 
 use honeyflow_pool::{
     Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
-    settings::{Start, WhenEmpty},
+    settings::{Start, Table, Value, WhenEmpty},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -79,6 +79,27 @@ async fn pl_60_a_provider_of_functions_is_asked_again() {
     let pool = Pool::start(Lines::exclusive(), provider).unwrap();
     assert!(pool.control().ready(3, Instant::now() + PATIENCE).await, "asked {asked:?} times");
     eventually("counted at the server", || node.open() == 3).await;
+}
+
+/// PL-60 PL-61: the connector's tables are as live as the pool's own keys, and it has the last word on them.
+#[tokio::test]
+async fn pl_60_a_connector_is_told_its_own_part() {
+    let node = Node::start().await;
+    let own = |name: &str| Table::from([(name.to_owned(), Value::Table(Table::new()))]);
+    let with =
+        |name: &str, size| Settings { connector: own(name), connections_per_server: Some(size), ..plain(&[&node]) };
+    let live = Arc::new(Live { now: Mutex::new(Ok(with("first", 2))), changed: Notify::new() });
+    let connector = Lines::exclusive();
+    let told = connector.told.clone();
+    let pool = Pool::start(connector, live.clone()).unwrap();
+    assert_eq!(*told.lock().unwrap(), own("first"), "before anything is opened");
+    live.set(Ok(with("second", 3)));
+    eventually("told again", || *told.lock().unwrap() == own("second")).await;
+    eventually("with the rest", || node.open() == 3).await;
+    live.set(Ok(with("wrong", 4)));
+    eventually("shown", || pool.status().settings_error.is_some_and(|error| error.wrong[0].0 == "wrong")).await;
+    assert_eq!((node.open(), &*told.lock().unwrap()), (3, &own("second")), "nothing of it was taken");
+    assert!(Pool::start(Lines::exclusive(), with("wrong", 1)).is_err());
 }
 
 #[tokio::test]

@@ -276,15 +276,33 @@ const ROWS: &[Row] = &[
     ),
 ];
 
+/// What is seen with the key as it is, and changed.
+fn seen((name, change, observe): &Row) -> (String, String) {
+    let before = quiet();
+    let mut after = quiet();
+    change(&mut after);
+    after.check().unwrap_or_else(|error| panic!("{name}: {error}"));
+    (observe(&before), observe(&after))
+}
+
+/// PL-179: a core that does not read a key is found out by the row of that key.
+#[cfg(feature = "planted")]
+#[test]
+fn pl_179_a_key_that_is_ignored_is_missed() {
+    for row in ROWS {
+        honeyflow_runtime::planted::plant(Some(format!("pool-ignores-{}", row.0).leak()));
+        let (before, after) = seen(row);
+        honeyflow_runtime::planted::plant(None);
+        assert_eq!(before, after, "the row of {} would not notice", row.0);
+    }
+}
+
 /// PL-107 PL-62 PL-179
 #[test]
 fn every_key_has_effect() {
-    for (name, change, observe) in ROWS {
-        let before = quiet();
-        let mut after = quiet();
-        change(&mut after);
-        after.check().unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_ne!(observe(&before), observe(&after), "{name} has no effect");
+    for row in ROWS {
+        let (before, after) = seen(row);
+        assert_ne!(before, after, "{} has no effect", row.0);
     }
     for key in KEYS {
         let shown = ROWS.iter().any(|(name, ..)| *name == key.name) || OF_THE_SHELL.contains(&key.name);
