@@ -1,0 +1,104 @@
+//! An answer, read to its end or refused: bounded in length, and whole.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http::{Response, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use serde::Deserialize;
+
+use crate::{
+    error::{Cause, Refusal},
+    request::Answer,
+    retry_after,
+};
+
+/// Room that is made before the first byte has come, whatever the head announces.
+const RESERVED_BYTES_MAX: u64 = 1 << 20;
+const KIND_BYTES_MAX: usize = 64;
+
+pub struct Taken {
+    pub status: u16,
+    retry_after: Option<Duration>,
+    body: Bytes,
+}
+
+/// The body is read whole, also of a refusal: only then the connection can go on.
+pub async fn take(response: Response<Incoming>, bytes_max: usize) -> Result<Taken, Cause> {
+    let (head, mut body) = response.into_parts();
+    let announced = body.size_hint().exact();
+    let chunked = head.headers.contains_key(header::TRANSFER_ENCODING);
+    if head.version < Version::HTTP_2 && announced.is_none() && !chunked {
+        return Err(Cause::Endless);
+    }
+    let too_long = || Cause::TooLong { bytes_max };
+    if announced.is_some_and(|length| length > bytes_max as u64) {
+        return Err(too_long());
+    }
+    let mut taken = BytesMut::with_capacity(announced.unwrap_or(0).min(RESERVED_BYTES_MAX) as usize);
+    while let Some(frame) = body.frame().await {
+        // Trailers say nothing to us.
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if data.len() > bytes_max - taken.len() {
+            return Err(too_long());
+        }
+        // Copied: many small pieces would each keep a large buffer alive.
+        taken.extend_from_slice(&data);
+    }
+    let retry_after = retry_after::read(&head.headers, SystemTime::now());
+    Ok(Taken { status: head.status.as_u16(), retry_after, body: taken.freeze() })
+}
+
+impl Taken {
+    pub fn judged(self) -> Result<Answer, Cause> {
+        if (200..300).contains(&self.status) {
+            return Ok(Answer { status: self.status, body: self.body });
+        }
+        let kind = kind(&self.body);
+        let mut body = self.body;
+        body.truncate(Refusal::BODY_BYTES_MAX);
+        Err(Cause::Refused(Refusal { status: self.status, kind, retry_after: self.retry_after, body }))
+    }
+}
+
+/// The server's word for what was wrong. Only a word: texts may quote documents.
+fn kind(body: &[u8]) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Refused {
+        error: Named,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    let refused: Refused = serde_json::from_slice(body).ok()?;
+    let kind = refused.error.kind;
+    let is_word = kind.len() <= KIND_BYTES_MAX && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_word.then(|| kind.into())
+}
+
+/// An exchange that came to no end.
+pub fn broken(error: hyper::Error) -> Cause {
+    if error.is_parse() { Cause::Malformed(error) } else { Cause::Lost(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_refusal_is_one_word() {
+        let said = |text: &str| kind(text.as_bytes()).map(|kind| kind.to_string());
+        assert_eq!(
+            said(r#"{"error":{"type":"mapper_parsing_exception","reason":"x"},"status":400}"#).unwrap(),
+            "mapper_parsing_exception"
+        );
+        for text in
+            ["", "Unauthorized", r#"{"error":"text"}"#, r#"{"error":{"type":"two words"}}"#, r#"{"error":{"type":7}}"#]
+        {
+            assert_eq!(said(text), None, "{text}");
+        }
+    }
+}

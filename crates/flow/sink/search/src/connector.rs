@@ -1,0 +1,130 @@
+//! Search servers as the pool sees them: how to open a connection, who else is there, what an error means.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use honeyflow_pool::{self as pool, Dial, Limits, Server, Tcp, Verdict};
+use tokio::time::timeout;
+
+use crate::{
+    config::Config,
+    connection::{Connection, Opening},
+    error::{Cause, Error},
+    request::Request,
+    sniff::{self, Member},
+    verdict::verdict,
+};
+
+const NODES: &str = "/_nodes/http";
+const NODES_BYTES_MAX: usize = 2 << 20;
+const ROUND_TIME: Duration = Duration::from_secs(5);
+/// So many addresses are tried before the others are believed to be like them.
+const TRIED_MAX: usize = 16;
+
+/// A cluster of search servers, reached by `D`.
+#[derive(Debug)]
+pub struct Search<D = Tcp> {
+    config: Config,
+    dial: D,
+    members: ArcSwap<Vec<Member>>,
+}
+
+impl Search {
+    pub fn new(config: Config) -> Search {
+        Search::dialling(config, Tcp)
+    }
+}
+
+impl<D: Dial> Search<D> {
+    /// Over streams of another kind.
+    pub fn dialling(config: Config, dial: D) -> Search<D> {
+        Search { config, dial, members: ArcSwap::default() }
+    }
+
+    /// The servers as the cluster named them last; none before it was asked.
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        self.members.load_full()
+    }
+
+    /// The name by which a server is verified and spoken to.
+    async fn host(&self, address: SocketAddr) -> String {
+        if let Some(name) = self.config.tls.as_ref().and_then(|tls| tls.name.clone()) {
+            return name;
+        }
+        let dialled = |published| self.config.translate.apply(published) == address;
+        if let Some(host) = self.members.load().iter().find(|one| dialled(one.address)).and_then(|one| one.host.clone())
+        {
+            return host;
+        }
+        for server in &self.config.servers {
+            let Some((name, _)) = server.rsplit_once(':').filter(|_| server.parse::<SocketAddr>().is_err()) else {
+                continue;
+            };
+            if let Ok(mut addresses) = tokio::net::lookup_host(server).await
+                && addresses.any(dialled)
+            {
+                return name.to_owned();
+            }
+        }
+        address.ip().to_string()
+    }
+
+    /// Addresses that nobody here can reach (those of containers, or behind a gateway) must not replace those that work.
+    async fn check_reachable(&self, on: &Connection, members: &[Member]) -> Result<(), Cause> {
+        let addresses: Vec<SocketAddr> =
+            members.iter().map(|member| self.config.translate.apply(member.address)).collect();
+        // The server that answers is one of them: it is reached already.
+        if addresses.contains(&on.address()) {
+            return Ok(());
+        }
+        let try_one = |address: SocketAddr| async move {
+            let opened = pool::Connector::connect(self, &Server::at(address), on.limits()).await;
+            opened.map(drop).map_err(|error| chain(&error))
+        };
+        let mut tries: FuturesUnordered<_> =
+            addresses.iter().take(TRIED_MAX).map(|address| try_one(*address)).collect();
+        let mut first = None;
+        while let Some(tried) = tries.next().await {
+            match tried {
+                Ok(()) => return Ok(()),
+                Err(why) => first = first.or(Some(why)),
+            }
+        }
+        Err(Cause::Unreachable { count: addresses.len(), first: first.unwrap_or_default() })
+    }
+}
+
+impl<D: Dial> pool::Connector for Search<D> {
+    type Connection = Connection;
+    type Error = Error;
+
+    async fn connect(&self, to: &Server, limits: Limits) -> Result<Connection, Error> {
+        let server: Arc<str> = to.address.to_string().into();
+        let dialled = self.dial.dial(to.address, limits.tcp).await;
+        let stream = dialled.map_err(|error| Cause::Connect(error).at(&server))?;
+        let host = self.host(to.address).await;
+        Opening { config: &self.config, address: to.address, server, host, limits }.over(stream).await
+    }
+
+    async fn discover(&self, on: &Connection) -> Result<Vec<Server>, Error> {
+        let at = |cause: Cause| cause.at(on.server());
+        let asking = on.send(&Request::get(NODES).answered_within_bytes(NODES_BYTES_MAX)).await;
+        let members = sniff::read(&asking?.body).map_err(|why| at(Cause::Cluster(why)))?;
+        let reachable = timeout(ROUND_TIME, self.check_reachable(on, &members)).await;
+        reachable.map_err(|_| at(Cause::Silent { asked: "for the others", within: ROUND_TIME }))?.map_err(at)?;
+        let servers = members.iter().map(|member| Server::at(member.address).named(member.id.as_str())).collect();
+        self.members.store(Arc::new(members));
+        Ok(servers)
+    }
+
+    fn verdict(&self, error: &Error) -> Verdict {
+        verdict(&error.cause)
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

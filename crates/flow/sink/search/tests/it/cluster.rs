@@ -1,0 +1,227 @@
+//! Several servers through the pool: who is found, who is kept, and who is asked again.
+
+use std::time::Duration;
+
+use honeyflow_pool::{Kind, ServerState, Settings, settings::Translate};
+use honeyflow_sink_search::{Cause, Config, Request};
+use serde_json::json;
+
+use crate::{
+    PATIENCE, client, config, eventually, plain, ready,
+    scripted::{Act, Heard, Scripted, answer, ok},
+    states,
+};
+
+const A: &str = "10.0.0.1:9200";
+const B: &str = "10.0.0.2:9200";
+const C: &str = "10.0.0.3:9200";
+const D: &str = "10.0.0.4:9200";
+
+/// `(id, role, published address)`
+type Nodes = &'static [(&'static str, &'static str, &'static str)];
+
+fn described(nodes: Nodes) -> String {
+    let node = |(id, role, at): &(&str, &str, &str)| {
+        (id.to_string(), json!({"version": "2.19.6", "roles": [role], "http": {"publish_address": at}}))
+    };
+    json!({"nodes": nodes.iter().map(node).collect::<serde_json::Map<_, _>>()}).to_string()
+}
+
+fn names(nodes: Nodes) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync + Clone + 'static {
+    let described = described(nodes);
+    move |heard| if heard.target == "/_nodes/http" { ok(&described) } else { ok("{}") }
+}
+
+fn rounds(servers: &Scripted, at: &[&str]) -> usize {
+    at.iter().map(|at| servers.heard(at).iter().filter(|heard| heard.target == "/_nodes/http").count()).sum()
+}
+
+#[tokio::test]
+async fn pl_141_sniffing_finds_the_others_and_leaves_managers_out() {
+    let servers = Scripted::default();
+    let cluster: Nodes =
+        &[("a", "data", A), ("b", "ingest", "search-b/10.0.0.2:9200"), ("c", "data", C), ("m", "cluster_manager", D)];
+    for at in [A, B, C, D] {
+        servers.serve(at, names(cluster));
+    }
+    let client = client(&servers, config(&[A, B]), plain());
+    ready(&client, 6).await;
+    let up = |id: &str| (id.to_owned(), ServerState::Up);
+    eventually("all are up", || states(&client) == [up("a"), up("b"), up("c")]).await;
+    assert_eq!(servers.dialled(D), 0);
+    let members = client.pool().connector().members();
+    assert_eq!(members.len(), 3);
+    assert_eq!((members[1].host.as_deref(), members[1].version.as_str()), (Some("search-b"), "2.19.6"));
+    assert_eq!(client.pool().status().discovery_error, None);
+    // Whoever publishes a name is called by it: its certificate may bear nothing else.
+    let host = |at: &str| servers.heard(at).pop().map(|heard| heard.head.contains("host: search-b:9200"));
+    let by_name = Request::get("/");
+    let server = client.pool().status().servers.into_iter().find(|one| one.server.id.as_str() == "b").unwrap().server;
+    let by = tokio::time::Instant::now() + PATIENCE;
+    client.pool().once(&server, by, async |connection| connection.send(&by_name).await).await.unwrap();
+    assert_eq!(host(B), Some(true));
+}
+
+#[tokio::test]
+async fn pl_141_one_server_is_not_sniffed_unless_asked() {
+    let servers = Scripted::default();
+    servers.serve(A, names(&[("a", "data", A), ("b", "data", B)]));
+    servers.serve(B, names(&[("a", "data", A), ("b", "data", B)]));
+    let alone = client(&servers, config(&[A]), plain());
+    ready(&alone, 2).await;
+    alone.send(&Request::get("/"), PATIENCE).await.unwrap();
+    assert_eq!((rounds(&servers, &[A]), alone.pool().status().servers.len()), (0, 1));
+    let asked = client(&servers, Config { sniff: Some(true), ..config(&[A]) }, plain());
+    ready(&asked, 4).await;
+    assert_eq!(asked.pool().status().servers.len(), 2);
+}
+
+#[tokio::test]
+async fn pl_141_if_no_sniffed_address_can_be_reached_the_seeds_stay_and_status_says_why() {
+    let servers = Scripted::default();
+    let inside: Nodes = &[("a", "data", "172.17.0.2:9200"), ("b", "data", "172.17.0.3:9200")];
+    servers.serve(A, names(inside));
+    servers.serve(B, names(inside));
+    let client = client(&servers, config(&[A, B]), plain());
+    ready(&client, 4).await;
+    eventually("it is said", || client.pool().status().discovery_error.is_some()).await;
+    let said = client.pool().status().discovery_error.unwrap();
+    for part in ["10.0.0.", "named 2 servers of which none can be reached", "172.17.0.", "refused", "turn sniffing off"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let up = |id: &str| (id.to_owned(), ServerState::Up);
+    assert_eq!(states(&client), [up(A), up(B)]);
+    assert_eq!(client.send(&Request::get("/"), PATIENCE).await.unwrap().status, 200);
+    // Once one of them can be reached, they are believed.
+    servers.serve("172.17.0.3:9200", names(inside));
+    client.pool().control().refresh();
+    eventually("they are taken", || client.pool().status().servers.iter().any(|one| one.server.id.as_str() == "b"))
+        .await;
+    eventually("nothing is wrong", || client.pool().status().discovery_error.is_none()).await;
+}
+
+#[tokio::test]
+async fn pl_141_addresses_are_translated_before_they_are_tried() {
+    let servers = Scripted::default();
+    let inside: Nodes = &[("a", "data", "172.17.0.2:9200"), ("b", "data", "172.17.0.3:9200")];
+    servers.serve(C, names(inside));
+    servers.serve(D, names(inside));
+    servers.serve(A, names(inside));
+    let table = [("172.17.0.2:9200", C), ("172.17.0.3:9200", D)];
+    let table = table.map(|(from, to)| (from.parse().unwrap(), to.parse().unwrap())).into();
+    let config = Config { sniff: Some(true), translate: Translate { table, hook: None }, ..config(&[A]) };
+    let client = client(&servers, config, plain());
+    eventually("both are found", || states(&client) == ["a", "b"].map(|id| (id.to_owned(), ServerState::Up))).await;
+    eventually("the seed has gone", || servers.open(A) <= 1).await;
+    assert!(servers.dialled(C) >= 2 && servers.dialled(D) >= 2);
+}
+
+#[tokio::test]
+async fn pl_141_a_description_that_cannot_be_read_changes_nothing() {
+    let servers = Scripted::default();
+    let good = names(&[("a", "data", A), ("b", "data", B)]);
+    servers.serve(A, good.clone());
+    servers.serve(B, good);
+    let client = client(&servers, config(&[A, B]), plain());
+    let found = || states(&client) == ["a", "b"].map(|id| (id.to_owned(), ServerState::Up));
+    eventually("both are found", found).await;
+    for nonsense in [
+        r#"{"nodes":[]}"#.to_owned(),
+        "[".repeat(5000),
+        format!("{{\"nodes\":{{}},\"x\":\"{}\"}}", "y".repeat(3 << 20)),
+    ] {
+        let before = client.pool().counters().rounds_failed;
+        let answering = answer("200 OK", &nonsense);
+        for at in [A, B] {
+            let answering = answering.clone();
+            servers.serve(at, move |heard| match heard.target.as_str() {
+                "/_nodes/http" => vec![Act::Send(answering.clone())],
+                _ => ok("{}"),
+            });
+        }
+        client.pool().control().refresh();
+        eventually("a round has failed", || client.pool().counters().rounds_failed > before).await;
+        assert!(found());
+        assert_eq!(client.send(&Request::get("/"), PATIENCE).await.unwrap().status, 200);
+    }
+}
+
+fn throttled(header: &'static str) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync + 'static {
+    move |_| {
+        let head = format!("HTTP/1.1 429 Too Many Requests\r\n{header}content-length: 2\r\n\r\n{{}}");
+        vec![Act::Send(head.into_bytes())]
+    }
+}
+
+#[tokio::test]
+async fn pl_142_a_throttling_server_is_left_alone_and_another_is_asked() {
+    let servers = Scripted::default();
+    servers.serve(A, throttled(""));
+    servers.serve(B, |_| ok("{}"));
+    servers.serve(C, |_| ok("{}"));
+    let settings = Settings { retry_budget: 100, ..plain() };
+    let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B, C]) }, settings);
+    ready(&client, 6).await;
+    // Not idempotent: a throttled request was not executed, so it may go elsewhere all the same.
+    let write = Request::post("/books/_doc", "{}");
+    for _ in 0..40 {
+        assert_eq!(client.send(&write, PATIENCE).await.unwrap().status, 200);
+    }
+    let asked = servers.heard(A).len();
+    assert!((1..=10).contains(&asked), "{asked}");
+    assert_eq!(states(&client)[0], (A.to_owned(), ServerState::Suspect));
+}
+
+#[tokio::test]
+async fn pl_142_who_is_throttled_everywhere_knows_when_to_come_again() {
+    for (header, expected) in [
+        ("retry-after: 7\r\n", 7),
+        ("date: Sun, 09 Sep 2001 01:46:55 GMT\r\nretry-after: Sun, 09 Sep 2001 01:47:04 GMT\r\n", 9),
+        ("retry-after: soon\r\n", 1),
+        ("", 1),
+    ] {
+        let servers = Scripted::default();
+        servers.serve(A, throttled(header));
+        let client = client(&servers, config(&[A]), plain());
+        ready(&client, 2).await;
+        let error = client.send(&Request::get("/"), PATIENCE).await.unwrap_err();
+        assert_eq!(
+            (error.kind, error.retry_after),
+            (Kind::Server(429), Some(Duration::from_secs(expected))),
+            "{header}"
+        );
+        assert!(error.transient());
+    }
+}
+
+#[tokio::test]
+async fn pl_142_gateway_errors_count_for_health_and_wrong_requests_do_not() {
+    for (status, suspect) in [
+        ("502 Bad Gateway", true),
+        ("503 Service Unavailable", true),
+        ("504 Gateway Timeout", true),
+        ("400 Bad Request", false),
+        ("404 Not Found", false),
+        ("409 Conflict", false),
+        ("413 Payload Too Large", false),
+    ] {
+        let servers = Scripted::default();
+        servers.serve(A, move |_| vec![Act::Send(answer(status, "{}"))]);
+        // Where half of the servers are ill, none of them is held to be.
+        servers.serve(B, |_| ok("{}"));
+        servers.serve(C, |_| ok("{}"));
+        let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B, C]) }, plain());
+        ready(&client, 6).await;
+        let server = client.pool().status().servers.into_iter().find(|one| one.server.to_string() == A).unwrap().server;
+        for _ in 0..8 {
+            let want = Request::get("/").want(PATIENCE).on(&server);
+            let request = Request::get("/");
+            let request = &request;
+            let failed = client.pool().with(want, |connection| async move { connection.send(request).await }).await;
+            assert!(matches!(failed.unwrap_err().cause.as_ref().unwrap().cause, Cause::Refused(_)));
+        }
+        let state = states(&client)[0].1;
+        assert_eq!(state == ServerState::Suspect, suspect, "{status}");
+    }
+}

@@ -1,0 +1,215 @@
+//! HTTP/2: one connection, many requests, and a caller that leaves takes nothing with it.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use honeyflow_pool::{Connection, Connector, Dial, Pool, Server, Settings};
+use honeyflow_sink_search::{Cause, Client, Config, Error, Http, Request, Search, Tls};
+use http_body_util::Full;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream},
+    sync::{Semaphore, watch},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{LIMITS, PATIENCE, eventually, plain, within};
+
+const AT: &str = "https://10.0.0.1:9200";
+const STREAMS: u32 = 7;
+
+/// A server that answers `/wait…` when the gate opens.
+#[derive(Clone)]
+struct Two {
+    tls: Option<TlsAcceptor>,
+    /// Whether it speaks HTTP/2 at all.
+    speaks: bool,
+    gate: watch::Sender<bool>,
+    waiting: watch::Sender<usize>,
+    dialled: Arc<Semaphore>,
+}
+
+impl Two {
+    fn plain() -> Two {
+        let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
+        Two { tls: None, speaks: true, gate, waiting, dialled: Arc::new(Semaphore::new(0)) }
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+        let (gate, waiting) = (self.gate.clone(), self.waiting.clone());
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let (mut open, waiting) = (gate.subscribe(), waiting.clone());
+            async move {
+                if request.uri().path().starts_with("/wait") {
+                    let _here = Counted::new(waiting);
+                    let _ = open.wait_for(|open| *open).await;
+                }
+                Ok::<_, io::Error>(http::Response::new(Full::new(Bytes::from(request.uri().path().to_owned()))))
+            }
+        });
+        let io = TokioIo::new(stream);
+        if self.speaks {
+            let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let _ = builder.max_concurrent_streams(STREAMS).serve_connection(io, service).await;
+        } else {
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
+        }
+    }
+}
+
+struct Counted(watch::Sender<usize>);
+
+impl Counted {
+    fn new(count: watch::Sender<usize>) -> Counted {
+        count.send_modify(|count| *count += 1);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Dial for Two {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, _to: SocketAddr, _within: Duration) -> io::Result<DuplexStream> {
+        let (near, far) = tokio::io::duplex(4096);
+        self.dialled.add_permits(1);
+        let server = self.clone();
+        tokio::spawn(async move {
+            match &server.tls {
+                None => server.clone().serve(far).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(far).await {
+                        server.clone().serve(stream).await;
+                    }
+                }
+            }
+        });
+        Ok(near)
+    }
+}
+
+fn config(http: Http) -> Config {
+    Config { http, tls: None, ..Config::of_urls(&[AT]).unwrap() }
+}
+
+async fn connect(server: &Two, config: Config) -> Result<honeyflow_sink_search::Connection, Error> {
+    let to = Server::at("10.0.0.1:9200".parse().unwrap());
+    within("connected", Search::dialling(config, server.clone()).connect(&to, LIMITS)).await
+}
+
+#[tokio::test]
+async fn pl_140_http2_is_shared_as_far_as_the_server_allows() {
+    let server = Two::plain();
+    let config = config(Http::Two);
+    let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
+    let client = Client::over(Pool::start(Search::dialling(config, server.clone()), settings).unwrap());
+    assert!(client.pool().control().ready(1, tokio::time::Instant::now() + PATIENCE).await);
+    let requests: Vec<_> = (0..STREAMS + 3)
+        .map(|at| {
+            let client = client.clone();
+            let path = format!("/wait/{at}");
+            tokio::spawn(async move { (client.send(&Request::get(&path), PATIENCE).await.unwrap().body, path) })
+        })
+        .collect();
+    eventually("as many as it allows", || *server.waiting.borrow() == STREAMS as usize).await;
+    eventually("the others wait", || client.pool().status().waiting.iter().sum::<usize>() == 3).await;
+    server.gate.send_replace(true);
+    for request in requests {
+        let (body, path) = within("answered", request).await.unwrap();
+        assert_eq!(body, path);
+    }
+    assert_eq!(server.dialled.available_permits(), 1);
+}
+
+#[tokio::test]
+async fn pl_140_a_caller_that_leaves_takes_its_stream_and_not_the_connection() {
+    let server = Two::plain();
+    let connection = connect(&server, config(Http::Two)).await.unwrap();
+    assert_eq!(connection.streams(), STREAMS);
+    let request = Request::get("/wait");
+    let leaving = tokio::time::timeout(Duration::from_millis(20), connection.send(&request)).await;
+    assert!(leaving.is_err());
+    // The server is told that nobody waits.
+    eventually("it has stopped", || *server.waiting.borrow() == 0).await;
+    assert!(!connection.broken());
+    assert_eq!(connection.send(&Request::get("/next")).await.unwrap().body, "/next");
+    connection.close(tokio::time::Instant::now() + PATIENCE).await;
+    assert!(connection.broken());
+    let error = connection.send(&Request::get("/")).await.unwrap_err();
+    assert!(matches!(error.cause, Cause::NotSent(_)), "{error}");
+}
+
+struct Certified {
+    _folder: tempfile::TempDir,
+    roots: std::path::PathBuf,
+    key: CertifiedKey<rcgen::KeyPair>,
+}
+
+/// A certificate for this name, and a file that makes it believed.
+fn certified(name: &str) -> Certified {
+    let key = generate_simple_self_signed([name.to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let roots = folder.path().join("roots.pem");
+    std::fs::write(&roots, key.cert.pem()).unwrap();
+    Certified { _folder: folder, roots, key }
+}
+
+impl Certified {
+    fn acceptor(&self, protocols: &[&str]) -> TlsAcceptor {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let private = rustls::pki_types::PrivateKeyDer::try_from(self.key.signing_key.serialize_der()).unwrap();
+        let mut config =
+            builder.with_no_client_auth().with_single_cert(vec![self.key.cert.der().clone()], private).unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+fn secure(http: Http, certified: &Certified, name: Option<&str>) -> Config {
+    let tls = Tls { roots: Some(certified.roots.clone()), certificate: None, name: name.map(str::to_owned) };
+    Config { tls: Some(tls), ..config(http) }
+}
+
+#[tokio::test]
+async fn pl_140_tls_agrees_on_the_version() {
+    let certified = certified("search.example.com");
+    for (http, offered, streams) in [
+        (Http::Agreed, &["h2", "http/1.1"][..], STREAMS),
+        (Http::Agreed, &["http/1.1"], 1),
+        (Http::One, &["h2", "http/1.1"], 1),
+        (Http::Two, &["h2"], STREAMS),
+    ] {
+        let server = Two { tls: Some(certified.acceptor(offered)), speaks: streams > 1, ..Two::plain() };
+        let connection = connect(&server, secure(http, &certified, Some("search.example.com"))).await.unwrap();
+        assert_eq!(connection.streams(), streams, "{http:?} {offered:?}");
+        assert_eq!(connection.send(&Request::get("/x")).await.unwrap().body, "/x");
+    }
+    let server = Two { tls: Some(certified.acceptor(&[])), speaks: false, ..Two::plain() };
+    let error = connect(&server, secure(Http::Two, &certified, Some("search.example.com"))).await.unwrap_err();
+    assert!(matches!(error.cause, Cause::NotHttp2), "{error}");
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_name_or_of_a_stranger_is_refused() {
+    let (right, other) = (certified("search.example.com"), certified("search.example.com"));
+    let server = Two { tls: Some(right.acceptor(&["http/1.1"])), speaks: false, ..Two::plain() };
+    for config in [
+        secure(Http::One, &right, Some("elsewhere.example.com")),
+        // Without a name its address must be in it.
+        secure(Http::One, &right, None),
+        secure(Http::One, &other, Some("search.example.com")),
+    ] {
+        let error = connect(&server, config).await.unwrap_err();
+        assert!(matches!(error.cause, Cause::Tls(_)), "{error}");
+        assert!(error.to_string().starts_with("10.0.0.1:9200 could not be connected to by TLS"), "{error}");
+    }
+}

@@ -1,0 +1,122 @@
+//! A real OpenSearch: versions that decide, a cluster that describes itself, and a server that stops, dies and comes back.
+
+use std::time::Duration;
+
+use honeyflow_pool::{Drain, ServerState, Settings};
+use honeyflow_services::{opensearch, throwaway_opensearch};
+use honeyflow_sink_search::{Bulk, Client, Config, Request};
+use serde_json::{Value, json};
+
+use crate::{PATIENCE, plain, within};
+
+/// An index of this test run alone.
+fn index(name: &str) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    format!("{name}-{}-{}", std::process::id(), now.as_nanos())
+}
+
+async fn ask(client: &Client, request: &Request) -> Value {
+    let answer = client.send(request, PATIENCE).await.unwrap();
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Outcome of each write, in their order.
+async fn write(client: &Client, bulk: Bulk) -> Vec<u64> {
+    let answer = ask(client, &Request::bulk(bulk)).await;
+    let items = answer["items"].as_array().unwrap();
+    items.iter().map(|item| item.as_object().unwrap().values().next().unwrap()["status"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn pl_142_a_versioned_bulk_may_arrive_twice_and_late() {
+    let Some(server) = opensearch() else { return };
+    let client = Client::open(Config::of_urls(&[server.url]).unwrap(), plain()).unwrap();
+    let books = index("bulk");
+    // Beyond what a floating-point number can tell from its neighbours.
+    let version = (1_u64 << 53) + 1;
+    let mut bulk = Bulk::default();
+    bulk.index(&books, "1", version, &json!({"title": "Momo"})).unwrap();
+    bulk.index(&books, "2", 0, &json!({"title": "Emma"})).unwrap();
+    assert_eq!(write(&client, bulk.clone()).await, [201, 201]);
+    assert_eq!(write(&client, bulk).await, [409, 409]);
+    let mut late = Bulk::default();
+    late.index(&books, "1", version - 1, &json!({"title": "older"})).unwrap();
+    late.delete(&books, "2", 1).unwrap();
+    late.index(&books, "2", 1, &json!({"title": "after its end"})).unwrap();
+    assert_eq!(write(&client, late).await, [409, 200, 409]);
+    let found = ask(&client, &Request::get(format!("/{books}/_doc/1"))).await;
+    assert_eq!((&found["_version"], &found["_source"]["title"]), (&json!(version), &json!("Momo")));
+    let gone = client.send(&Request::get(format!("/{books}/_doc/2")), PATIENCE).await.unwrap_err();
+    assert_eq!(gone.cause.as_ref().unwrap().status(), Some(404));
+    let broken = client.send(&Request::read(format!("/{books}/_search"), "{"), PATIENCE).await.unwrap_err();
+    assert!(!broken.transient(), "{broken}");
+    client.send(&Request::delete(format!("/{books}")), PATIENCE).await.unwrap();
+    client.pool().control().close(Drain::within(PATIENCE)).await;
+}
+
+#[tokio::test]
+async fn pl_141_a_real_server_describes_itself() {
+    let Some(server) = opensearch() else { return };
+    let config = Config { sniff: Some(true), ..Config::of_urls(&[server.url]).unwrap() };
+    let client = Client::open(config.clone(), plain()).unwrap();
+    let named = || client.pool().status().servers.iter().all(|one| one.server.id.as_str().len() == 22);
+    crate::eventually("it has an id", || !client.pool().connector().members().is_empty() && named()).await;
+    let members = client.pool().connector().members();
+    assert_eq!(members[0].address.to_string(), config.servers[0]);
+    assert!(members[0].version.split('.').count() == 3 && members[0].roles.iter().any(|role| role == "data"));
+    client.pool().control().close(Drain::within(PATIENCE)).await;
+}
+
+/// Answers `/` again, however often it has to be asked.
+async fn recovered(client: &Client) {
+    let asking = async {
+        while client.send(&Request::get("/"), Duration::from_millis(500)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within("it answers again", asking).await;
+}
+
+/// PL-161, PL-160
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pl_140_a_server_that_was_stopped_or_killed_is_used_again_by_itself() {
+    let Some(mut server) = throwaway_opensearch() else { return };
+    let settings = Settings {
+        handshake_timeout: Duration::from_millis(500),
+        heartbeat_idle: Duration::from_millis(200),
+        heartbeat_timeout: Duration::from_millis(300),
+        ..plain()
+    };
+    let client = Client::open(Config::of_urls(&[server.url()]).unwrap(), settings).unwrap();
+    let books = index("survives");
+    recovered(&client).await;
+    let mut bulk = Bulk::default();
+    bulk.index(&books, "1", 7, &json!({"title": "Momo"})).unwrap();
+    assert_eq!(write(&client, bulk.clone()).await, [201]);
+
+    server.pause();
+    let error = client.send(&Request::get("/"), Duration::from_millis(100)).await.unwrap_err();
+    assert!(error.transient(), "{error}");
+    // It accepts connections all the while, and none of them counts.
+    let down = || client.pool().status().servers.iter().all(|one| one.state == ServerState::Down);
+    crate::eventually("it is down", down).await;
+    server.resume();
+    recovered(&client).await;
+
+    server.kill();
+    crate::eventually("it is down", down).await;
+    let error = client.send(&Request::get("/"), Duration::from_millis(100)).await.unwrap_err();
+    assert!(error.transient(), "{error}");
+    tokio::task::block_in_place(|| server.start()).unwrap();
+    recovered(&client).await;
+    // What was acknowledged is there, and its version still decides.
+    let asking = async {
+        while write(&client, bulk.clone()).await != [409] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("its index is back", asking).await;
+    let wanted = client.pool().status().wanted;
+    assert!(client.pool().control().ready(wanted, tokio::time::Instant::now() + PATIENCE).await);
+    client.pool().control().close(Drain::within(PATIENCE)).await;
+}
