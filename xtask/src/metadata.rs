@@ -96,10 +96,8 @@ fn host_platform() -> Result<String, Error> {
 
 fn read(options: &[&str]) -> Result<Metadata, Error> {
     let mut command = process::cargo(["metadata", "--format-version", "1"]);
-    command.args(options).stderr(std::process::Stdio::inherit());
-    let output = command.output().map_err(|error| process::cannot_start(&command, &error))?;
-    process::succeeded(&command, output.status)?;
-    serde_json::from_slice(&output.stdout)
+    command.args(options);
+    serde_json::from_str(&process::output(command)?)
         .map_err(|error| Error::failed(format!("cargo metadata is not readable: {error}")))
 }
 

@@ -1,7 +1,7 @@
 //! Running other programs from the root of the repository, each stage with its name and its time.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use crate::error::Error;
@@ -39,6 +39,13 @@ pub fn stage<T>(name: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T
 pub fn run(mut command: Command) -> Result<(), Error> {
     let status = command.status().map_err(|error| cannot_start(&command, &error))?;
     succeeded(&command, status)
+}
+
+/// Runs a program and takes its standard output; the rest is ours.
+pub fn output(mut command: Command) -> Result<String, Error> {
+    let output = command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(&command, &error))?;
+    succeeded(&command, output.status)?;
+    String::from_utf8(output.stdout).map_err(|error| Error::failed(format!("{}: {error}", shown(&command))))
 }
 
 pub fn succeeded(command: &Command, status: ExitStatus) -> Result<(), Error> {
