@@ -197,7 +197,7 @@ pub struct Service {
     read_at_ns: Option<u64>,
     /// Limits of which the store knows what this process was told.
     told: BTreeSet<Name>,
-    /// Limits that this process has set as it was told; whoever sets them after that is right.
+    /// Limits that stood in the store as this process was told; whoever sets them after that is right.
     set: BTreeSet<Name>,
     /// Grows with every ask for slots.
     seq: u64,

@@ -12,10 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::{BoxFuture, pending, ready};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, pending, ready},
+};
 use honeyflow_hive::{
     Capabilities, HiveStore, NodeId, Reply, Request,
-    limit::{Config, Definition, Limit, Limits, Service},
+    contract::limit as ledger,
+    limit::{Config, Definition, Limit, Limits, Service, service::change::is_told_name},
 };
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Failure;
@@ -30,6 +34,8 @@ pub const SOON: Duration = Duration::from_secs(30);
 pub const WELL: u8 = 0;
 pub const SILENT: u8 = 1;
 pub const BROKEN: u8 = 2;
+/// A limit is stored and nobody hears of it; what it was told to be is not even stored.
+pub const UNHEARD: u8 = 3;
 
 pub struct Store {
     memory: MemoryHive,
@@ -72,9 +78,16 @@ impl Store {
 impl HiveStore for Store {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        match self.state.load(Ordering::Relaxed) {
-            SILENT => Box::pin(pending()),
-            BROKEN => Box::pin(ready(Err(Failure::retry("store-down", "connection refused")))),
+        let lost = Err(Failure::retry("store-down", "connection reset"));
+        match (self.state.load(Ordering::Relaxed), &request) {
+            (SILENT, _) => Box::pin(pending()),
+            (BROKEN, _) => Box::pin(ready(Err(Failure::retry("store-down", "connection refused")))),
+            (UNHEARD, Request::Limit(ledger::Request::Set { limit, .. })) if is_told_name(limit) => {
+                Box::pin(ready(lost))
+            }
+            (UNHEARD, Request::Limit(ledger::Request::Set { .. })) => {
+                Box::pin(self.memory.call(request).map(|done| done.and(lost)))
+            }
             _ => self.memory.call(request),
         }
     }

@@ -79,7 +79,11 @@ impl Service {
     fn tell(&mut self, state: &Arc<State>, stored: &Limit, told: Option<&Limit>) {
         let rule = state.defined.rule();
         let newest = |limit: &Limit| limit.next.unwrap_or(limit.now);
-        let is_set = newest(stored).rule == rule || self.set.contains(&state.name);
+        // Seen or heard, it was set: a lost answer must not have it set again over somebody else's word.
+        if newest(stored).rule == rule {
+            self.set.insert(state.name.clone());
+        }
+        let is_set = self.set.contains(&state.name);
         if self.reading || self.told.contains(&state.name) {
             return;
         }

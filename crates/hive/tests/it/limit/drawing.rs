@@ -8,7 +8,7 @@ use std::{
 use futures_util::FutureExt;
 use honeyflow_hive::limit::{self, Class, Definition, Reason};
 
-use super::{SOON, Store, node, ready_limit, until};
+use super::{SOON, Store, UNHEARD, WELL, node, ready_limit, until};
 
 /// HV-60, HI-7: two nodes that take what they can stay together within rate × time + burst.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,6 +191,39 @@ async fn hv_71_a_change_reaches_every_node() {
     }
     let burst = limits[0].key("b").take(51, SOON).await.map(|_| ()).expect_err("half the burst is 50 now");
     assert_eq!(burst.reason, Reason::CostTooHigh);
+}
+
+/// HV-71: whether or not a node has heard that it set the limit, whoever sets it after that is right.
+#[tokio::test]
+async fn hv_71_a_lost_answer_sets_nothing_back() {
+    use honeyflow_hive::{
+        contract::{Reply, Request, limit as ledger},
+        limit::service::change::told_name,
+    };
+    let stored = |store: &Store, name: &str| match store.ask(Request::Limit(ledger::Request::Limits)) {
+        Reply::Limit(ledger::Reply::Limits { limits, .. }) => limits.into_iter().find(|limit| *limit.name == *name),
+        other => panic!("{other:?}"),
+    };
+    let store = Store::new();
+    store.be(UNHEARD);
+    let node = node(&store);
+    let limit = node.limit("api", "1000/h");
+    until("it sees that it is stored", || {
+        node.limits.noticed(u64::MAX);
+        limit.terms().version > 0
+    })
+    .await;
+    let rule = ledger::Rule::rate(100, 3_600_000, 100);
+    let was = Some(limit.terms().version);
+    store.ask(Request::Limit(ledger::Request::Set { limit: "api".into(), was, rule, after_ms: 0 }));
+    store.be(WELL);
+    until("what it was told is written down", || {
+        node.limits.noticed(u64::MAX);
+        stored(&store, &told_name("api")).is_some()
+    })
+    .await;
+    let api = stored(&store, "api").expect("set");
+    assert_eq!(api.next.unwrap_or(api.now).rule, rule);
 }
 
 /// HV-69: the better class is served first.
