@@ -112,16 +112,19 @@ impl Heart {
                 () = self.shared.spoken.notified() => Input::Tick,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
-            self.hear_what_was_said();
-            if !self.is_moot(&input) {
-                self.step(input);
+            let gone: Vec<Input> = self.shared.take_said().collect();
+            // Whoever has gone may have left its shards just before: first that, so that they are handed over.
+            let mut inputs = vec![input];
+            if !gone.is_empty() {
+                inputs.extend(std::iter::from_fn(|| received.try_recv().ok()));
             }
-        }
-    }
-
-    fn hear_what_was_said(&mut self) {
-        for input in self.shared.take_said() {
-            self.step(input);
+            let (left, others): (Vec<_>, Vec<_>) =
+                inputs.into_iter().partition(|input| matches!(input, Input::Left(_)));
+            for input in left.into_iter().chain(gone).chain(others) {
+                if !self.is_moot(&input) {
+                    self.step(input);
+                }
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
-    contract::HIVE_TIME_START_MS,
+    contract::{EventKind, HIVE_TIME_START_MS},
     service::{Change, Role},
 };
 use honeyflow_hive_memory::MemoryHive;
@@ -142,6 +142,30 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
     }
     assert_eq!(terms.iter().filter(|term| term.check()).count(), 2, "the others go on");
     assert!(a.shards("shop", 4, false).await.is_err(), "taken here already");
+}
+
+/// HV-21: whoever leaves a shard and then goes has left it: it is handed over, not released.
+#[tokio::test]
+async fn hv_21_what_was_left_before_its_owner_went_is_handed_over() {
+    let store = memory();
+    let a = Hive::join(store.clone(), options("a")).await.unwrap();
+    let mut shards = a.shards("shop", 1, false).await.unwrap();
+    assert!(matches!(soon(shards.next()).await, Some(Change::Gained(_))));
+    let b = Hive::join(store.clone(), options("b")).await.unwrap();
+    let mut others = b.shards("shop", 1, false).await.unwrap();
+    a.drain().await;
+    let held = match soon(shards.next()).await {
+        Some(Change::Leave { held, .. }) => held,
+        other => panic!("{other:?}"),
+    };
+    // Nothing comes between the two words, so that both are there when they are heard.
+    assert!(a.left(held.clone()).now_or_never().is_some());
+    drop(shards);
+    assert!(matches!(soon(others.next()).await, Some(Change::Gained(_))));
+    let history = Request::History { lease: Some(held.lease), until_ms: None, max: 10 };
+    let Ok(Reply::History(events)) = store.call(history).await else { panic!("no history") };
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+    assert!(kinds.contains(&EventKind::HandedOver) && !kinds.contains(&EventKind::Released), "{kinds:?}");
 }
 
 /// HV-53: whoever leads something else in the same hive has no part in the shards: nothing waits for it.

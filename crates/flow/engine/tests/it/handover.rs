@@ -52,7 +52,7 @@ async fn hv_92_a_draining_node_hands_its_shard_over() {
     let gained = tokio::time::timeout(DEADLINE, shards.next()).await;
     assert!(matches!(gained, Ok(Some(Change::Gained(_)))), "{gained:?}");
     let kinds: Vec<EventKind> = history(&engine).iter().map(|event| event.kind).collect();
-    assert!(!kinds.contains(&EventKind::Released) && kinds.contains(&EventKind::HandedOver), "{kinds:?}");
+    assert!(!kinds.contains(&EventKind::Released) && kinds.contains(&EventKind::HandedOver), "{:?}", history(&engine));
     let ended = tokio::time::timeout(DEADLINE, running).await;
     assert!(matches!(ended, Ok(Ok(Ok(())))), "{ended:?}");
 }
