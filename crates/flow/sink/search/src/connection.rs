@@ -18,10 +18,7 @@ use bytes::Bytes;
 use honeyflow_pool::{self as pool, Limits};
 use http::{HeaderValue, Uri, header};
 use http_body_util::Full;
-use hyper::{
-    body::Incoming,
-    client::conn::{TrySendError, http1, http2},
-};
+use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::{
     sync::{Mutex, watch},
     task::AbortHandle,
@@ -108,7 +105,10 @@ impl Connection {
                 sender.ready().await.map_err(|error| Cause::NotSent(Some(error)))?;
                 let whole = ClosedUnlessWhole { connection: self, whole: false };
                 let response = sender.try_send_request(message).await.map_err(unanswered)?;
-                self.heed(&response);
+                if says_goodbye(&response) {
+                    // Nobody else should be given the connection until it has really ended.
+                    self.worn.store(true, Ordering::Relaxed);
+                }
                 let taken = answer::take(response, bytes_max).await?;
                 whole.done();
                 self.judge(taken)
@@ -151,16 +151,6 @@ impl Connection {
             message = message.header(header::CONTENT_TYPE, request.content);
         }
         message.body(Full::new(request.body.clone())).map_err(|error| Cause::Request(error.to_string()))
-    }
-
-    /// A server that closes after this answer says so: nobody else should be given the connection meanwhile.
-    fn heed(&self, response: &http::Response<Incoming>) {
-        let closes = response.headers().get_all(header::CONNECTION).iter().any(|value| {
-            value.to_str().is_ok_and(|text| text.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")))
-        });
-        if closes || response.version() < http::Version::HTTP_11 {
-            self.worn.store(true, Ordering::Relaxed);
-        }
     }
 
     /// Asks for a sign of life. An answer that would be held against the server is none.
@@ -235,9 +225,34 @@ impl Drop for ClosedUnlessWhole<'_> {
     }
 }
 
+/// Whether the server closes after this answer.
+fn says_goodbye<B>(response: &http::Response<B>) -> bool {
+    let mut words = response.headers().get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let closes = words.any(|text| text.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")));
+    closes || response.version() < http::Version::HTTP_11
+}
+
 fn unanswered(mut error: TrySendError<http::Request<Body>>) -> Cause {
     // The message comes back if not a byte of it was sent.
     let sent = error.take_message().is_none();
     let error = error.into_error();
     if sent { answer::broken(error) } else { Cause::NotSent(Some(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pl_140_a_goodbye_is_heard() {
+        let said = |version, words: &[&str]| {
+            let response = words.iter().fold(http::Response::builder().version(version), |response, words| {
+                response.header(header::CONNECTION, *words)
+            });
+            says_goodbye(&response.body(()).unwrap())
+        };
+        assert!(said(http::Version::HTTP_11, &["close"]) && said(http::Version::HTTP_11, &["upgrade", "x , Close"]));
+        assert!(said(http::Version::HTTP_10, &[]));
+        assert!(!said(http::Version::HTTP_11, &[]) && !said(http::Version::HTTP_11, &["keep-alive, closed"]));
+    }
 }

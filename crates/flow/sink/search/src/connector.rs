@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use honeyflow_pool::{self as pool, Dial, Limits, Server, Tcp, Verdict};
+use honeyflow_pool::{self as pool, Dial, Limits, Server, SettingsError, Tcp, Verdict, settings::Table};
 use tokio::time::timeout;
 
 use crate::{
@@ -25,7 +25,9 @@ const TRIED_MAX: usize = 16;
 /// A cluster of search servers, reached by `D`.
 #[derive(Debug)]
 pub struct Search<D = Tcp> {
-    config: Config,
+    made_with: Config,
+    /// The same, with what the pool's settings say now.
+    config: ArcSwap<Config>,
     dial: D,
     members: ArcSwap<Vec<Member>>,
 }
@@ -39,7 +41,7 @@ impl Search {
 impl<D: Dial> Search<D> {
     /// Over streams of another kind.
     pub fn dialling(config: Config, dial: D) -> Search<D> {
-        Search { config, dial, members: ArcSwap::default() }
+        Search { config: ArcSwap::from_pointee(config.clone()), made_with: config, dial, members: ArcSwap::default() }
     }
 
     /// The servers as the cluster named them last; none before it was asked.
@@ -48,16 +50,16 @@ impl<D: Dial> Search<D> {
     }
 
     /// The name by which a server is verified and spoken to.
-    async fn host(&self, address: SocketAddr) -> String {
-        if let Some(name) = self.config.tls.as_ref().and_then(|tls| tls.name.clone()) {
+    async fn host(&self, config: &Config, address: SocketAddr) -> String {
+        if let Some(name) = config.tls.as_ref().and_then(|tls| tls.name.clone()) {
             return name;
         }
-        let dialled = |published| self.config.translate.apply(published) == address;
+        let dialled = |published| config.translate.apply(published) == address;
         if let Some(host) = self.members.load().iter().find(|one| dialled(one.address)).and_then(|one| one.host.clone())
         {
             return host;
         }
-        for server in &self.config.servers {
+        for server in &config.servers {
             let Some((name, _)) = server.rsplit_once(':').filter(|_| server.parse::<SocketAddr>().is_err()) else {
                 continue;
             };
@@ -72,8 +74,8 @@ impl<D: Dial> Search<D> {
 
     /// Addresses that nobody here can reach (those of containers, or behind a gateway) must not replace those that work.
     async fn check_reachable(&self, on: &Connection, members: &[Member]) -> Result<(), Cause> {
-        let addresses: Vec<SocketAddr> =
-            members.iter().map(|member| self.config.translate.apply(member.address)).collect();
+        let config = self.config.load_full();
+        let addresses: Vec<SocketAddr> = members.iter().map(|member| config.translate.apply(member.address)).collect();
         // The server that answers is one of them: it is reached already.
         if addresses.contains(&on.address()) {
             return Ok(());
@@ -103,8 +105,9 @@ impl<D: Dial> pool::Connector for Search<D> {
         let server: Arc<str> = to.address.to_string().into();
         let dialled = self.dial.dial(to.address, limits.tcp).await;
         let stream = dialled.map_err(|error| Cause::Connect(error).at(&server))?;
-        let host = self.host(to.address).await;
-        Opening { config: &self.config, address: to.address, server, host, limits }.over(stream).await
+        let config = self.config.load_full();
+        let host = self.host(&config, to.address).await;
+        Opening { config: &config, address: to.address, server, host, limits }.over(stream).await
     }
 
     async fn discover(&self, on: &Connection) -> Result<Vec<Server>, Error> {
@@ -120,6 +123,11 @@ impl<D: Dial> pool::Connector for Search<D> {
 
     fn verdict(&self, error: &Error) -> Verdict {
         verdict(&error.cause)
+    }
+
+    fn configure(&self, own: &Table) -> Result<(), SettingsError> {
+        self.config.store(Arc::new(self.made_with.told(own)?));
+        Ok(())
     }
 }
 

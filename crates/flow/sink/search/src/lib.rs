@@ -36,6 +36,7 @@ mod config;
 mod connection;
 mod connector;
 mod error;
+mod keys;
 mod login;
 mod request;
 mod retry_after;

@@ -1,6 +1,6 @@
 //! Who we are. Secrets are fetched when they are needed, so that they can be changed while we run, and shown nowhere.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, fs, path::Path, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::HeaderValue;
@@ -22,6 +22,17 @@ impl Secret {
     /// The function says what `env:NAME` or `file:path` stands for, or why that cannot be told.
     pub fn new(fetch: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Secret {
         Secret(Arc::new(fetch))
+    }
+
+    /// `env:NAME` or `file:path`; none if it is neither, for a secret itself is never written down.
+    pub fn named(reference: &str) -> Option<Secret> {
+        let (how, name) = reference.split_once(':').filter(|(_, name)| !name.is_empty())?;
+        let name = name.to_owned();
+        match how {
+            "env" => Some(Secret::new(move || std::env::var(&name).map_err(|_| format!("{name} is not set")))),
+            "file" => Some(Secret::new(move || read_file(Path::new(&name)).map_err(|why| format!("{name}: {why}")))),
+            _ => None,
+        }
     }
 }
 
@@ -59,9 +70,41 @@ impl Login {
     }
 }
 
+/// A secret that everybody can read is none.
+fn read_file(path: &Path) -> Result<String, String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let about = fs::metadata(path).map_err(|error| error.to_string())?;
+        if about.permissions().mode() & 0o007 != 0 {
+            return Err("others may read it; chmod 600".to_owned());
+        }
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_secret_is_named_and_its_file_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "Bearer abc\n").unwrap();
+        let login = Login::Header(Secret::named(&format!("file:{}", path.display())).unwrap());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+        assert!(login.header().unwrap_err().contains("chmod 600"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(login.header().unwrap().as_bytes(), b"Bearer abc");
+        fs::remove_file(&path).unwrap();
+        assert!(login.header().is_err());
+        let unset = Login::Header(Secret::named("env:HONEYFLOW_NO_SUCH_VARIABLE").unwrap());
+        assert_eq!(unset.header().unwrap_err(), "HONEYFLOW_NO_SUCH_VARIABLE is not set");
+        assert!(["secret", "env:", "vault:x", ""].iter().all(|text| Secret::named(text).is_none()));
+    }
 
     #[test]
     fn a_login_is_a_header_that_nothing_prints() {

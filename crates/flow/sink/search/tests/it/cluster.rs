@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use honeyflow_pool::{Kind, ServerState, Settings, settings::Translate};
-use honeyflow_sink_search::{Cause, Config, Request};
+use honeyflow_pool::{Executed, Kind, ServerState, Settings, settings::Translate};
+use honeyflow_sink_search::{Bulk, Cause, Config, Request};
 use serde_json::json;
 
 use crate::{
@@ -145,6 +145,37 @@ async fn pl_141_a_description_that_cannot_be_read_changes_nothing() {
         assert!(found());
         assert_eq!(client.send(&Request::get("/"), PATIENCE).await.unwrap().status, 200);
     }
+}
+
+/// PL-86
+#[tokio::test]
+async fn pl_142_a_request_that_was_lost_goes_elsewhere_only_if_twice_is_as_good_as_once() {
+    let servers = Scripted::default();
+    servers.serve(A, |_| vec![Act::Close]);
+    servers.serve(B, |_| ok("{}"));
+    let settings = Settings { retry_budget: 100, ..plain() };
+    let client = client(&servers, Config { sniff: Some(false), ..config(&[A, B]) }, settings);
+    let (read, write) = (Request::get("/"), Request::post("/books/_doc", "{}"));
+    let mut bulk = Bulk::default();
+    bulk.index("books", "1", 1, &json!({})).unwrap();
+    let bulk = Request::bulk(bulk);
+    let mut unknown = 0;
+    for _ in 0..10 {
+        // Full again: what was lost costs its connection.
+        ready(&client, 4).await;
+        assert_eq!(client.send(&read, PATIENCE).await.unwrap().status, 200);
+        ready(&client, 4).await;
+        assert_eq!(client.send(&bulk, PATIENCE).await.unwrap().status, 200);
+        ready(&client, 4).await;
+        if let Err(error) = client.send(&write, PATIENCE).await {
+            assert_eq!((error.executed, error.transient()), (Executed::Unknown, false), "{error}");
+            assert!(error.to_string().starts_with(A), "{error}");
+            unknown += 1;
+        }
+    }
+    let reached = |at: &str, target: &str| servers.heard(at).iter().filter(|heard| heard.target == target).count();
+    assert!(reached(A, "/") > 0 && reached(A, "/_bulk") > 0, "the first was never asked");
+    assert_eq!((reached(A, "/books/_doc"), reached(B, "/books/_doc")), (unknown, 10 - unknown));
 }
 
 fn throttled(header: &'static str) -> impl Fn(&Heard) -> Vec<Act> + Send + Sync + 'static {

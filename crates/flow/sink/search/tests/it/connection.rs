@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_pool::{Connection, Kind, Limits};
-use honeyflow_sink_search::{Cause, Config, Login, Request, Secret};
+use honeyflow_pool::{Connection, Connector, Kind, Limits, Pool, Provider, Section, Server};
+use honeyflow_sink_search::{Cause, Config, Login, Request, Search, Secret};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -243,6 +243,36 @@ async fn a_login_goes_with_every_request_and_its_secret_is_fetched_anew() {
     assert_eq!(client.send(&get("/"), PATIENCE).await.unwrap().status, 200);
 }
 
+/// PL-61
+#[tokio::test]
+async fn the_connectors_keys_count_for_connections_opened_from_then_on() {
+    let servers = Scripted::default();
+    servers.serve_all(AT, |heard| match heard.target.as_str() {
+        "/long" => ok(&"x".repeat(2000)),
+        _ => ok(WELL),
+    });
+    let told = |keys: &str| {
+        let text = format!("[search]\nservers = [\"{AT}\"]\ndiscovery = false\n[search.http]\n{keys}");
+        Section::from_toml(&text, "search").unwrap()
+    };
+    let search = Search::dialling(config(&[AT]), servers.clone());
+    let to = Server::at(AT.parse().unwrap());
+    let long = get("/long");
+    search.configure(&told("answer-bytes-max = 1024").settings().unwrap().connector).unwrap();
+    let before = search.connect(&to, LIMITS).await.unwrap();
+    // What is refused changes nothing.
+    let refused = search.configure(&told("answer-bytes-max = 1").settings().unwrap().connector);
+    assert!(refused.unwrap_err().to_string().contains("http.answer-bytes-max"));
+    let between = search.connect(&to, LIMITS).await.unwrap();
+    search.configure(&told("").settings().unwrap().connector).unwrap();
+    let after = search.connect(&to, LIMITS).await.unwrap();
+    assert!(matches!(before.send(&long).await.unwrap_err().cause, Cause::TooLong { bytes_max: 1024 }));
+    assert!(matches!(between.send(&long).await.unwrap_err().cause, Cause::TooLong { bytes_max: 1024 }));
+    assert_eq!(after.send(&long).await.unwrap().body.len(), 2000);
+    // A pool does not begin with what its connector refuses.
+    assert!(Pool::start(search, told("verson = 1")).is_err());
+}
+
 #[tokio::test]
 async fn a_connection_whose_login_is_refused_later_is_not_used_again() {
     let servers = Scripted::default();
@@ -250,6 +280,7 @@ async fn a_connection_whose_login_is_refused_later_is_not_used_again() {
     let connection = connect(&servers, config(&[AT])).await.unwrap();
     assert_eq!(connection.send(&get("/")).await.unwrap_err().status(), Some(401));
     assert!(connection.broken());
+    assert!(matches!(connection.send(&get("/")).await.unwrap_err().cause, Cause::NotSent(_)));
 }
 
 #[tokio::test]
