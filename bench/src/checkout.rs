@@ -1,5 +1,6 @@
 //! Taking a connection and giving it back, on 16 connections that do nothing: `one-task-…` alone, `tasks-…` by so many
-//! tasks, `held-…` kept across a yield, each in nanoseconds; `fairness-…` how long 1,024 tasks wait for their turn.
+//! tasks, `held-…` kept across a yield, `changing` alone while the settings change ten times a second, each in
+//! nanoseconds; `fairness-…` how long 1,024 tasks wait for their turn.
 //!
 //! The floor is the least that any such pool does: a semaphore, a queue behind a lock, and the clock read twice.
 
@@ -7,11 +8,17 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     hint::black_box,
-    sync::{Arc, Mutex},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use honeyflow_pool::{Connection, Connector, Limits, Pool, Server, Settings, Verdict, Want, clock::CounterClock};
+use honeyflow_pool::{
+    Connection, Connector, Limits, Pool, Provider, Server, Settings, SettingsError, Verdict, Want, clock::CounterClock,
+};
 use honeyflow_runtime::Clock as _;
 use tokio::sync::Semaphore;
 
@@ -109,6 +116,23 @@ impl deadpool::managed::Manager for Nowhere {
     }
 }
 
+/// Settings that are never the same twice.
+struct Restless {
+    settings: Settings,
+    asked: AtomicU32,
+}
+
+impl Provider for Restless {
+    fn settings(&self) -> std::result::Result<Settings, SettingsError> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(Settings { tries: 1 + asked % 2, ..self.settings.clone() })
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(100)))
+    }
+}
+
 struct Floor {
     permits: Semaphore,
     idle: Mutex<VecDeque<Arc<Noop>>>,
@@ -175,10 +199,13 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         connections_per_server: Some(CONNECTIONS),
         ..Settings::default()
     };
-    let ours = Arc::new(Pool::start(Nowhere, settings)?);
-    let by = tokio::time::Instant::now() + WITHIN;
-    if !runtime.block_on(ours.control().ready(CONNECTIONS, by)) {
-        return Err("the pool did not fill".into());
+    let ours = Arc::new(Pool::start(Nowhere, settings.clone())?);
+    let changing = Arc::new(Pool::start(Nowhere, Restless { settings, asked: AtomicU32::new(0) })?);
+    for pool in [&ours, &changing] {
+        let by = tokio::time::Instant::now() + WITHIN;
+        if !runtime.block_on(pool.control().ready(CONNECTIONS, by)) {
+            return Err("the pool did not fill".into());
+        }
     }
     let bb8 = bb8::Pool::builder().max_size(CONNECTIONS).min_idle(CONNECTIONS).connection_timeout(WITHIN);
     let bb8 = Arc::new(runtime.block_on(bb8.build(Nowhere))?);
@@ -196,6 +223,9 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
     }
     if reporter.wants("one-task-deadpool") {
         report(reporter, "one-task-deadpool", "deadpool", turns.take(&ours, &deadpool)?);
+    }
+    if reporter.wants("changing") {
+        report(reporter, "changing", "steady settings", turns.take(&changing, &ours)?);
     }
     let floors = [
         ("one-task-floor", 1, false),

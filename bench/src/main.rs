@@ -17,6 +17,7 @@ mod latency;
 mod limit;
 mod limit_accuracy;
 mod peer;
+mod settings;
 mod shop;
 
 use std::process::ExitCode;
@@ -60,8 +61,10 @@ enum Bench {
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
-    /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `fairness-…`
+    /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `changing`, `fairness-…`
     Checkout(checkout::Options),
+    /// A pool's settings, compiled or of functions, against a section of a file: `load-…`, `read-…`
+    Settings(settings::Options),
     /// Until another leads: `<backend>-p99`, `<backend>-fast-p99`, `<backend>-graceful-p99`, and the same with p50
     Failover(failover::Options),
     /// What a fence costs: `fenced-delete-<backend>`, `beat-during-fence-<backend>`
@@ -108,6 +111,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Bench::Limit(options) => limit::measure(options, &mut reporter("limit")),
         Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
         Bench::Checkout(options) => checkout::measure(options, &mut reporter("checkout")),
+        Bench::Settings(options) => settings::measure(options, &mut reporter("settings")),
         Bench::Failover(options) => failover::measure(options, &mut reporter("failover")),
         Bench::Fence(options) => fence::measure(options, &mut reporter("fence")),
         Bench::HiveLoad(options) => hive_load::measure(options, &mut reporter("hive-load")),

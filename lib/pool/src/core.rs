@@ -84,6 +84,19 @@ impl<K> Default for Effects<K> {
     }
 }
 
+impl<K> Effects<K> {
+    /// Whether nothing is left to do, but perhaps somebody to wake.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.rearm
+            && !self.reconcile
+            && self.close.is_empty()
+            && self.probe.is_empty()
+            && self.changes.is_empty()
+            && self.overdue.is_empty()
+    }
+}
+
 /// Something that people may want to hear of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -93,73 +106,76 @@ pub enum Change {
     Server { id: ServerId, before: ServerState, now: ServerState },
 }
 
+/// What every loan touches stands first and together: two threads in turn then exchange few lines of memory.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Core<K> {
-    rules: Rules,
     state: State,
-    draining: Option<Draining>,
-    broken_by: Option<Arc<str>>,
-    servers: Slots<ServerRow>,
-    by_id: HashMap<ServerId, Key>,
-    /// The ring, in the order servers came.
-    ring: Vec<Key>,
-    /// Servers that an untargeted request may choose from.
-    eligible: Vec<Key>,
-    connections: Slots<Row<K>>,
-    waiters: Slots<Waiter>,
-    /// Those who take any eligible server.
-    waiting: Queue,
-    waiting_in_all: usize,
-    /// Loans, orphans not counted.
-    loans: usize,
-    closing: usize,
-    opening: u32,
     /// Whether the last opened connection could be shared.
     shared: Option<bool>,
-    sequence: u64,
-    last_arrival: Moment,
-    turn: u64,
-    cursor: usize,
-    canary: u32,
-    pace: Pace,
-    /// When the expiry task will look next.
-    armed: Moment,
-    tick_at: Moment,
-    ticked_checkouts: u64,
     /// In hundredths of a try.
     retry_credit: u32,
     speculate_credit: u32,
-    counters: Counters,
-    random: u64,
+    waiting_in_all: usize,
+    /// Loans, orphans not counted.
+    loans: usize,
+    turn: u64,
+    /// When the expiry task will look next.
+    armed: Moment,
+    tick_at: Moment,
     /// The latest time that anybody came with.
     seen: Moment,
+    random: u64,
+    counters: Counters,
+    servers: Slots<ServerRow>,
+    connections: Slots<Row<K>>,
+    /// Servers that an untargeted request may choose from.
+    eligible: Vec<Key>,
+    rules: Rules,
+    draining: Option<Draining>,
+    waiters: Slots<Waiter>,
+    /// Those who take any eligible server.
+    waiting: Queue,
+    sequence: u64,
+    last_arrival: Moment,
+    pace: Pace,
+    broken_by: Option<Arc<str>>,
+    by_id: HashMap<ServerId, Key>,
+    /// The ring, in the order servers came.
+    ring: Vec<Key>,
+    closing: usize,
+    opening: u32,
+    cursor: usize,
+    canary: u32,
+    ticked_checkouts: u64,
 }
 
-/// A connection.
+/// A connection. What every loan touches stands together, in few lines of the processor's memory.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Row<K> {
-    carried: K,
-    server: Key,
-    streams: u32,
     /// Streams in use: loans, granted ones and orphans.
     in_flight: u32,
+    streams: u32,
     orphans: u32,
-    oldest_orphan: Option<Moment>,
     /// Takes no more requests and closes when empty.
     retiring: bool,
-    worn: Option<Worn>,
-    replacing: bool,
     in_ready: bool,
-    opened_at: Moment,
-    idle_since: Moment,
+    warned: bool,
+    worn: Option<Worn>,
+    server: Key,
+    carried: K,
     age_due: Moment,
-    idle_max: Duration,
     /// Of an exclusive connection on loan.
     due: Moment,
     lent_at: Moment,
-    site: Option<&'static Location<'static>>,
-    warned: bool,
+    idle_since: Moment,
     record: Record,
+    site: Option<&'static Location<'static>>,
+    replacing: bool,
+    oldest_orphan: Option<Moment>,
+    opened_at: Moment,
+    idle_max: Duration,
 }
 
 impl<K> Row<K> {

@@ -15,33 +15,42 @@ use super::{
 };
 
 pub struct Gate<K> {
-    core: Mutex<Core<K>>,
+    inside: Mutex<Inside<K>>,
+}
+
+struct Inside<K> {
+    core: Core<K>,
+    /// Used again and again: most steps leave nothing in it.
+    effects: Effects<K>,
 }
 
 impl<K: Carried> Gate<K> {
     pub fn new(core: Core<K>) -> Gate<K> {
-        Gate { core: Mutex::new(core) }
+        Gate { inside: Mutex::new(Inside { core, effects: Effects::default() }) }
     }
 
-    /// Makes one step and wakes who is to be woken; the other effects are the caller's. No result if the step panicked.
+    /// Makes one step and wakes who is to be woken; what else is to be done, if anything, is the caller's. No result if the
+    /// step panicked.
     #[inline]
-    pub fn enter<R>(
-        &self,
-        effects: &mut Effects<K>,
-        step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R,
-    ) -> Option<R> {
-        let result = {
-            let mut core = lock(&self.core);
-            match catch_unwind(AssertUnwindSafe(|| step(&mut core, effects))) {
+    pub fn enter<R>(&self, step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R) -> (Option<R>, Option<Effects<K>>) {
+        let (result, wake, rest) = {
+            let inside = &mut *lock(&self.inside);
+            let (core, effects) = (&mut inside.core, &mut inside.effects);
+            let result = match catch_unwind(AssertUnwindSafe(|| step(core, effects))) {
                 Ok(result) => Some(result),
                 Err(panic) => {
                     core.broke(&told(&*panic), effects);
                     None
                 }
-            }
+            };
+            let wake = if effects.wake.is_empty() { None } else { Some(std::mem::take(&mut effects.wake)) };
+            let rest = if effects.is_quiet() { None } else { Some(std::mem::take(effects)) };
+            (result, wake, rest)
         };
-        effects.wake.drain(..).for_each(Waker::wake);
-        result
+        if let Some(wake) = wake {
+            wake.into_iter().for_each(Waker::wake);
+        }
+        (result, rest)
     }
 }
 

@@ -103,6 +103,8 @@ pub mod server;
 pub mod settings;
 mod shared;
 mod tasks;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod using;
 mod want;
 

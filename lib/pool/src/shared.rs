@@ -95,20 +95,8 @@ impl<C: Connector> Shared<C> {
         self: &Arc<Self>,
         step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
     ) -> Option<R> {
-        let mut effects = Effects::default();
-        let result = self.gate.enter(&mut effects, step);
-        if effects.rearm {
-            self.signals.expiry.notify_one();
-        }
-        if effects.reconcile {
-            self.signals.reconciler.notify_one();
-            self.signals.waiting.notify_waiters();
-        }
-        let quiet = effects.close.is_empty()
-            && effects.probe.is_empty()
-            && effects.changes.is_empty()
-            && effects.overdue.is_empty();
-        if !quiet {
+        let (result, effects) = self.gate.enter(step);
+        if let Some(effects) = effects {
             self.carry_out(effects);
         }
         result
@@ -116,6 +104,13 @@ impl<C: Connector> Shared<C> {
 
     #[cold]
     fn carry_out(self: &Arc<Self>, effects: Effects<Arc<Entry<C>>>) {
+        if effects.rearm {
+            self.signals.expiry.notify_one();
+        }
+        if effects.reconcile {
+            self.signals.reconciler.notify_one();
+            self.signals.waiting.notify_waiters();
+        }
         for (server, entry) in effects.close {
             self.runtime.spawn(close(self.clone(), server, entry));
         }

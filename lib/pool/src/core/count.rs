@@ -5,6 +5,7 @@ use honeyflow_runtime::Moment;
 /// Every way of a request and of a connection, since the start or the last take.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
+#[repr(C)]
 pub struct Counters {
     pub checkouts: u64,
     pub checkins: u64,

@@ -6,7 +6,7 @@ use std::{panic::Location, task::Waker, time::Duration};
 use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
 
-use super::{Carried, Class, Core, Effects, Key, TICK, Tried, open::Worn, queue::Place, ring::ServerState};
+use super::{Carried, Class, Core, Effects, Key, Row, TICK, Tried, open::Worn, queue::Place, ring::ServerState};
 use crate::error::Kind;
 
 /// What a request asks for.
@@ -141,8 +141,7 @@ impl<K: Carried> Core<K> {
             match self.take_ready(server, effects) {
                 Some(connection) => {
                     self.credit_request();
-                    self.lend(connection, request.due, request.site, now, effects);
-                    return Checkout::Lent(self.lent(connection, Duration::ZERO));
+                    return Checkout::Lent(self.lend(connection, request.due, request.site, now, effects));
                 }
                 None if request.target.is_some() => break,
                 None => next = self.choose(request, now).filter(|again| *again != server),
@@ -177,7 +176,6 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// Counts the loan. The connection leaves the ready ones when it is full.
     pub(super) fn lend(
         &mut self,
         connection: Key,
@@ -185,7 +183,21 @@ impl<K: Carried> Core<K> {
         site: Option<&'static Location<'static>>,
         now: Moment,
         effects: &mut Effects<K>,
-    ) -> Key {
+    ) -> Lent<K> {
+        let row = self.count_loan(connection, due, site, now, effects);
+        Lent { connection, server: row.server, carried: row.carried.clone(), waited: Duration::ZERO }
+    }
+
+    /// Counts the loan. The connection leaves the ready ones when it is full.
+    #[inline]
+    fn count_loan(
+        &mut self,
+        connection: Key,
+        due: Moment,
+        site: Option<&'static Location<'static>>,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) -> &mut Row<K> {
         let row = self.connections.get_mut(connection).expect("a ready connection exists");
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         row.in_flight += 1;
@@ -219,10 +231,10 @@ impl<K: Carried> Core<K> {
             self.tick_at = now.after(TICK);
             effects.rearm = true;
         }
-        row.server
+        row
     }
 
-    pub(super) fn lent(&self, connection: Key, waited: Duration) -> Lent<K> {
+    fn lent(&self, connection: Key, waited: Duration) -> Lent<K> {
         let row = self.connections.get(connection).expect("a connection on loan exists");
         Lent { connection, server: row.server, carried: row.carried.clone(), waited }
     }
@@ -476,6 +488,11 @@ impl<K: Carried> Core<K> {
         row.idle_since = now;
         server.in_flight -= 1;
         row.due = Moment::FAR;
+        let idles = self.waiting_in_all == 0 && !row.retiring && ending != Ending::Discarded;
+        if idles && !row.in_ready {
+            row.in_ready = true;
+            server.ready.push_back(connection);
+        }
         if matches!(ending, Ending::Answered | Ending::Finished) {
             // Loans of exclusive connections are watched by the clock, see `expire_loans`.
             self.counters.overdue_loans += u64::from(!exclusive && used >= self.rules.loan_warn);
@@ -489,9 +506,9 @@ impl<K: Carried> Core<K> {
         }
         if ending == Ending::Discarded {
             self.retire(connection, effects);
-            return;
+        } else if !idles {
+            self.offer(connection, now, effects);
         }
-        self.offer(connection, now, effects);
     }
 
     /// The late answer of a caller that had gone: the stream is free again.
@@ -573,7 +590,7 @@ impl<K: Carried> Core<K> {
         row.outcome = Outcome::Given(connection);
         effects.wake.extend(row.waker.take());
         let (due, site, waited) = (row.due, row.site, now.since(row.arrived));
-        let server = self.lend(connection, due, site, now, effects);
+        let server = self.count_loan(connection, due, site, now, effects).server;
         self.counters.hand_offs += 1;
         self.pace.count(now);
         if let Some(row) = self.connections.get_mut(connection) {

@@ -29,6 +29,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(250);
 const START_WEIGHT: f64 = 0.1;
 
 #[derive(Debug)]
+#[repr(C)]
 pub struct Health {
     /// Decayed time of use, in microseconds.
     latency: f64,
@@ -96,7 +97,7 @@ impl Health {
 
     #[inline]
     fn heard(&mut self, used: Duration) {
-        let micros = used.as_micros() as u64 as f64;
+        let micros = (used.as_secs() * 1_000_000 + u64::from(used.subsec_micros())) as f64;
         self.answers = self.answers.saturating_add(1);
         let share = if self.answers == 1 { 1.0 } else { 0.15 };
         self.latency += (micros - self.latency) * share;
@@ -418,12 +419,12 @@ impl<K: Carried> Core<K> {
 
     /// A loan to the pool itself. It has no deadline here; the probe has its own.
     pub(super) fn lend_for_probe(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) -> Lent<K> {
-        let server = self.lend(connection, Moment::FAR, None, now, effects);
-        if let Some(row) = self.servers.get_mut(server) {
+        let lent = self.lend(connection, Moment::FAR, None, now, effects);
+        if let Some(row) = self.servers.get_mut(lent.server) {
             row.health.started -= 1;
             row.served -= 1;
         }
-        self.lent(connection, Duration::ZERO)
+        lent
     }
 
     pub const CREDIT_MAX: u32 = 1000;

@@ -25,38 +25,40 @@ pub enum ServerState {
     Leaving,
 }
 
+/// What every loan touches stands first and together.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct ServerRow {
-    pub server: Server,
+    /// Connections with a free stream, in the order they became so.
+    pub ready: VecDeque<Key>,
+    pub in_flight: u32,
+    pub orphans: u32,
+    pub served: u64,
+    pub last_turn: u64,
+    pub eligible: bool,
+    pub state: ServerState,
     /// Known from the settings alone.
     pub provisional: bool,
     pub tier: u8,
-    pub state: ServerState,
-    /// Connections with a free stream, in the order they became so.
-    pub ready: VecDeque<Key>,
+    pub health: Health,
+    pub uses: Histogram,
+    pub waits: Histogram,
+    pub pace: Pace,
+    /// Those who want this server and no other.
+    pub waiting: Queue,
+    pub server: Server,
     /// Connections that take requests.
     pub serving: u32,
     pub retiring: u32,
     pub closing: u32,
     pub opening: u32,
     pub replacing: u32,
-    pub in_flight: u32,
-    pub orphans: u32,
-    /// Those who want this server and no other.
-    pub waiting: Queue,
-    pub pace: Pace,
     pub connecting: Connecting,
     pub last_error: Option<Arc<str>>,
-    pub health: Health,
-    pub eligible: bool,
     pub leaves_by: Moment,
     pub absent: u32,
     pub removed_said: bool,
-    pub last_turn: u64,
-    pub served: u64,
     pub connects: Histogram,
-    pub waits: Histogram,
-    pub uses: Histogram,
 }
 
 /// What a discovery round changed.

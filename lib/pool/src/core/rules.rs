@@ -7,21 +7,26 @@ use crate::{
     settings::{IdleOrder, Mode, Settings, WhenEmpty},
 };
 
+/// What every loan asks for stands first.
 #[derive(Clone, PartialEq, Debug)]
+#[repr(C)]
 pub struct Rules {
-    pub mode: Mode,
+    pub loan_warn: Duration,
+    pub decay: Option<u32>,
+    pub retry_budget: u32,
+    pub speculate_budget: u32,
+    pub lifo: bool,
     pub fail_when_empty: bool,
-    pub deadline: Duration,
-    pub queue_limit: usize,
     pub early_refusal: bool,
+    pub mode: Mode,
+    pub queue_limit: usize,
+    pub max: Option<u32>,
+    pub deadline: Duration,
     pub start_jitter: Duration,
     pub max_backoff: Duration,
     pub target: Option<u32>,
-    pub max: Option<u32>,
     pub streams_per_connection: u32,
     pub max_connecting: u32,
-    pub lifo: bool,
-    pub decay: Option<u32>,
     pub max_age: Duration,
     pub max_idle: Duration,
     pub recycle_budget: u32,
@@ -31,9 +36,6 @@ pub struct Rules {
     pub max_orphans: u32,
     pub suspect_stay: Duration,
     pub slow_start: Duration,
-    pub speculate_budget: u32,
-    pub retry_budget: u32,
-    pub loan_warn: Duration,
     pub drain_timeout: Duration,
 }
 

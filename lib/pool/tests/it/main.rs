@@ -1,11 +1,17 @@
 //! The pool on real sockets: servers written here, on loopback, that can be stopped, paused, slowed and made silent. What
 //! must be true is counted at the servers.
 
+#[cfg(feature = "testing")]
+mod conformance;
 mod control;
 mod discovery;
+#[cfg(feature = "testing")]
+mod keys;
 mod lines;
 mod node;
 mod opening;
+#[cfg(feature = "testing")]
+mod returning;
 mod settings;
 mod using;
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
-    settings::{Start, Table, Value, WhenEmpty},
+    Functions, Kind, Pool, Provider, Settings, SettingsError, Want,
+    settings::{Table, Value, WhenEmpty},
 };
 use tokio::{sync::Notify, time::Instant};
 
@@ -118,57 +118,4 @@ async fn pl_62_many_pools_live_in_one_process() {
     eventually("each has its own", || node.open() == 20).await;
     pools.truncate(5);
     eventually("the others keep theirs", || node.open() == 10).await;
-}
-
-/// What can be seen of a pool with these settings, from outside where that is possible.
-async fn seen(settings: Settings, node: &Node, connector: Lines) -> String {
-    let limits = connector.limits.clone();
-    let pool = Pool::start(connector, settings).unwrap();
-    eventually("it has begun", || {
-        let status = pool.status();
-        status.state != State::Active || status.idle >= 2 || status.servers.iter().any(|one| one.last_error.is_some())
-    })
-    .await;
-    let status = pool.status();
-    let error = status.servers.iter().find_map(|one| one.last_error.as_deref().map(str::to_owned));
-    let there = status.servers.iter().any(|one| one.server.address == node.address());
-    let write = limits.lock().unwrap().map(|limits| limits.write);
-    format!("{} {} {there} {error:?} {write:?}", status.name, status.state)
-}
-
-/// PL-62 PL-107: the keys that only the shell reads, and are not shown by a test of their own.
-#[tokio::test]
-async fn pl_62_every_key_of_the_shell_has_effect() {
-    let (node, other, mute) = (Node::start().await, Node::start().await, Node::start().await);
-    mute.mute(true);
-    let base = plain(&[&node]);
-    let unready = |settings: Settings| Settings {
-        servers: vec![mute.address().to_string()],
-        tcp_timeout: Duration::from_millis(40).max(settings.tcp_timeout.min(Duration::from_millis(60))),
-        ..settings
-    };
-    let plainly = seen(base.clone(), &node, Lines::exclusive()).await;
-    let changed = [
-        ("name", Settings { name: "other".to_owned(), ..base.clone() }),
-        ("enabled", Settings { enabled: false, ..base.clone() }),
-        ("start", Settings { start: Start::Inactive, ..base.clone() }),
-        ("servers", Settings { servers: vec![other.address().to_string()], ..base.clone() }),
-        ("write-timeout", Settings { write_timeout: Duration::from_secs(77), ..base.clone() }),
-        ("port", Settings { servers: vec!["127.0.0.1".to_owned()], port: other.address().port(), ..base.clone() }),
-    ];
-    for (key, settings) in changed {
-        assert_ne!(seen(settings, &node, Lines::exclusive()).await, plainly, "{key} has no effect");
-    }
-    let quick = unready(Settings { handshake_timeout: Duration::from_millis(10), ..base.clone() });
-    let first = seen(quick.clone(), &node, Lines::exclusive()).await;
-    let tcp = Settings { tcp_timeout: Duration::from_millis(20), ..quick.clone() };
-    assert_ne!(seen(tcp, &node, Lines::exclusive()).await, first, "tcp-timeout has no effect");
-    let handshake = Settings { handshake_timeout: Duration::from_millis(30), ..quick };
-    assert_ne!(seen(handshake, &node, Lines::exclusive()).await, first, "handshake-timeout has no effect");
-
-    let short = Settings { deadline: Duration::from_millis(20), ..base };
-    let pool = full(short, Lines::exclusive(), 2).await;
-    let _held = [pool.get(Want::within(PATIENCE)).await.unwrap(), pool.get(Want::within(PATIENCE)).await.unwrap()];
-    let error = crate::within("the deadline of the settings", pool.get(Want::default())).await.unwrap_err();
-    assert_eq!(error.kind, Kind::WaitTimeout);
 }

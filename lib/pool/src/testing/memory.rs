@@ -1,0 +1,416 @@
+//! A cluster in memory: servers that can be stopped, slowed and made silent, and count what reaches them. There are no
+//! sockets, so it goes by tokio's clock alone, also by a stopped one.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::Rig;
+use crate::{
+    clock::TokioClock,
+    connect::{Connection, Connector, Limits, Notice, Verdict},
+    error::{Executed, Kind},
+    loan::Loan,
+    pool::Pool,
+    server::Server,
+    settings::{Settings, SettingsError},
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MemoryError {
+    #[error("nobody listens there")]
+    Unreachable,
+    #[error("the connection is gone")]
+    Gone,
+    #[error("the server refused the request")]
+    Refused,
+    #[error("the server is overloaded")]
+    Overloaded,
+}
+
+/// What a server does, and what has reached it.
+#[derive(Debug, Default)]
+pub struct Host {
+    behaviour: Mutex<Behaviour>,
+    /// Odd while it is down; every other number is another life.
+    life: watch::Sender<u64>,
+    silent: watch::Sender<bool>,
+    accepted: AtomicUsize,
+    open: AtomicUsize,
+    answered: AtomicUsize,
+    probed: AtomicUsize,
+    asked_who: AtomicUsize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Behaviour {
+    delay: Duration,
+    connect: Duration,
+    knows: Vec<Server>,
+}
+
+impl Host {
+    fn behaviour(&self) -> MutexGuard<'_, Behaviour> {
+        self.behaviour.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn stop(&self) {
+        self.life.send_modify(|life| *life += u64::from(life.is_multiple_of(2)));
+    }
+
+    pub fn restart(&self) {
+        self.life.send_modify(|life| *life += 2 - *life % 2);
+    }
+
+    /// How long an answer takes.
+    pub fn delay(&self, delay: Duration) {
+        self.behaviour().delay = delay;
+    }
+
+    /// How long it takes to accept a connection.
+    pub fn delay_connects(&self, delay: Duration) {
+        self.behaviour().connect = delay;
+    }
+
+    /// It accepts and reads, and says nothing.
+    pub fn silent(&self, silent: bool) {
+        self.silent.send_replace(silent);
+    }
+
+    /// What it says when asked who is there.
+    pub fn knows(&self, cluster: &[Server]) {
+        self.behaviour().knows = cluster.to_vec();
+    }
+
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Connections that were ever accepted.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    pub fn answered(&self) -> usize {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    pub fn probed(&self) -> usize {
+        self.probed.load(Ordering::SeqCst)
+    }
+
+    /// How often it was asked who is there.
+    pub fn asked_who(&self) -> usize {
+        self.asked_who.load(Ordering::SeqCst)
+    }
+
+    async fn speaks(&self) {
+        let _ = self.silent.subscribe().wait_for(|silent| !silent).await;
+    }
+}
+
+/// The servers, by address; also the connector, since it knows them all.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    hosts: Arc<BTreeMap<SocketAddr, Arc<Host>>>,
+    streams: u32,
+    /// Connects under way by this pool, and the most there ever were.
+    under_way: Arc<(AtomicUsize, AtomicUsize)>,
+    limits: Arc<Mutex<Option<Limits>>>,
+}
+
+impl Memory {
+    /// So many servers, whose connections carry so many requests at once.
+    pub fn new(servers: usize, streams: u32) -> Memory {
+        let hosts = (0..servers).map(|at| (address(at), Arc::new(Host::default())));
+        Memory { hosts: Arc::new(hosts.collect()), streams, under_way: Arc::default(), limits: Arc::default() }
+    }
+
+    /// The same servers, for another pool.
+    #[must_use]
+    pub fn again(&self) -> Memory {
+        Memory { under_way: Arc::default(), limits: Arc::default(), ..self.clone() }
+    }
+
+    /// # Panics
+    /// If there are not so many.
+    pub fn host(&self, at: usize) -> &Arc<Host> {
+        &self.hosts[&address(at)]
+    }
+
+    /// The most connects that this pool ever had under way at once.
+    pub fn connecting_max(&self) -> usize {
+        self.under_way.1.load(Ordering::SeqCst)
+    }
+
+    /// What the pool said last.
+    pub fn limits(&self) -> Option<Limits> {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A pool on these servers that goes by tokio's clock.
+    ///
+    /// # Errors
+    /// What is wrong with the settings.
+    pub fn pool(&self, settings: Settings, seed: u64) -> Result<Pool<Memory>, SettingsError> {
+        Pool::start_with(self.clone(), settings, TokioClock::default(), seed)
+    }
+}
+
+fn address(at: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 1 + u16::try_from(at).expect("few servers")))
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Link {
+    wire: Arc<Wire>,
+    streams: u32,
+}
+
+#[derive(Debug)]
+struct Wire {
+    host: Arc<Host>,
+    /// The server's life that it belongs to.
+    life: u64,
+    closed: watch::Sender<bool>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.wire.leave();
+    }
+}
+
+impl Wire {
+    fn leave(&self) {
+        if !self.closed.send_replace(true) {
+            self.host.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        *self.closed.borrow() || *self.host.life.borrow() != self.life
+    }
+
+    async fn gone(&self) {
+        let (mut life, mut closed) = (self.host.life.subscribe(), self.closed.subscribe());
+        tokio::select! {
+            _ = life.wait_for(|life| *life != self.life) => {}
+            _ = closed.wait_for(|closed| *closed) => {}
+        }
+    }
+
+    async fn ask(&self, word: &str) -> Result<String, MemoryError> {
+        let answer = async {
+            let delay = self.host.behaviour().delay;
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            self.host.speaks().await;
+            match word {
+                "hang" => std::future::pending().await,
+                "refuse" => Err(MemoryError::Refused),
+                "overloaded" => Err(MemoryError::Overloaded),
+                other => Ok(other.to_owned()),
+            }
+        };
+        if self.is_gone() {
+            return Err(MemoryError::Gone);
+        }
+        let answer = tokio::select! {
+            answer = answer => answer,
+            () = self.gone() => return Err(MemoryError::Gone),
+        };
+        self.host.answered.fetch_add(1, Ordering::SeqCst);
+        answer
+    }
+}
+
+impl Link {
+    /// One exchange outside of any pool.
+    ///
+    /// # Errors
+    /// As the word says: `refuse` and `overloaded` are errors, `hang` is never answered, anything else is said back.
+    pub async fn ask(&self, word: &str) -> Result<String, MemoryError> {
+        self.wire.ask(word).await
+    }
+}
+
+/// As a transport does it: under way until the answer has come, whoever still waits for it.
+///
+/// # Errors
+/// See [`Link::ask`].
+pub async fn ask(mut loan: Loan<Memory>, word: &str) -> Result<String, MemoryError> {
+    let flight = loan.in_flight();
+    let (wire, word) = (loan.wire.clone(), word.to_owned());
+    let (answer, answered) = oneshot::channel();
+    tokio::spawn(async move {
+        let said = wire.ask(&word).await;
+        drop(flight);
+        let _ = answer.send(said);
+    });
+    answered.await.unwrap_or(Err(MemoryError::Gone))
+}
+
+impl Connection for Link {
+    fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    fn broken(&self) -> bool {
+        self.wire.is_gone()
+    }
+
+    async fn closed(&self) {
+        self.wire.gone().await;
+    }
+
+    async fn probe(&self, by: Instant) -> bool {
+        self.wire.host.probed.fetch_add(1, Ordering::SeqCst);
+        let alive = async {
+            tokio::select! {
+                () = self.wire.host.speaks() => true,
+                () = self.wire.gone() => false,
+            }
+        };
+        tokio::time::timeout_at(by, alive).await.unwrap_or(false)
+    }
+
+    async fn close(&self, _: Instant) {
+        self.wire.leave();
+    }
+}
+
+/// A connect under way, however it ends.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Connector for Memory {
+    type Connection = Link;
+    type Error = MemoryError;
+
+    async fn connect(&self, to: &Server, limits: Limits) -> Result<Link, MemoryError> {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
+        let host = self.hosts.get(&to.address).ok_or(MemoryError::Unreachable)?;
+        let (now, most) = (&self.under_way.0, &self.under_way.1);
+        let count = now.fetch_add(1, Ordering::SeqCst) + 1;
+        let _under_way = UnderWay(now);
+        most.fetch_max(count, Ordering::SeqCst);
+        let delay = host.behaviour().connect;
+        tokio::time::timeout(limits.tcp, tokio::time::sleep(delay)).await.map_err(|_| MemoryError::Unreachable)?;
+        let life = *host.life.borrow();
+        if life % 2 == 1 {
+            return Err(MemoryError::Unreachable);
+        }
+        host.accepted.fetch_add(1, Ordering::SeqCst);
+        host.open.fetch_add(1, Ordering::SeqCst);
+        let wire = Wire { host: host.clone(), life, closed: watch::channel(false).0 };
+        let link = Link { wire: Arc::new(wire), streams: self.streams };
+        host.speaks().await;
+        Ok(link)
+    }
+
+    async fn watch(&self, on: &Link) -> Result<mpsc::Receiver<Notice>, MemoryError> {
+        let (sender, receiver) = mpsc::channel(1);
+        let wire = on.wire.clone();
+        // Open for as long as the connection is.
+        tokio::spawn(async move {
+            wire.gone().await;
+            drop(sender);
+        });
+        Ok(receiver)
+    }
+
+    async fn discover(&self, on: &Link) -> Result<Vec<Server>, MemoryError> {
+        on.wire.host.asked_who.fetch_add(1, Ordering::SeqCst);
+        on.ask("who").await?;
+        Ok(on.wire.host.behaviour().knows.clone())
+    }
+
+    fn verdict(&self, error: &MemoryError) -> Verdict {
+        match error {
+            MemoryError::Unreachable => Verdict::unreachable(),
+            MemoryError::Gone => Verdict::lost(),
+            MemoryError::Refused => Verdict::refused(42),
+            MemoryError::Overloaded => {
+                Verdict { kind: Kind::Server(0x1001), executed: Executed::No, ..Verdict::lost() }
+            }
+        }
+    }
+}
+
+/// One request to a connection.
+#[derive(Debug)]
+pub struct Exclusive(Memory);
+
+/// Many at once.
+#[derive(Debug)]
+pub struct Shared(Memory);
+
+macro_rules! rig {
+    ($rig:ident, $streams:expr) => {
+        impl Rig for $rig {
+            type Connector = Memory;
+
+            async fn start(servers: usize) -> $rig {
+                $rig(Memory::new(servers, $streams))
+            }
+
+            fn pool(&self, settings: Settings) -> Result<Pool<Memory>, SettingsError> {
+                self.0.pool(settings, 7)
+            }
+
+            fn server(&self, at: usize) -> Server {
+                Server::at(address(at))
+            }
+
+            async fn ask(loan: Loan<Memory>) -> Result<(), MemoryError> {
+                ask(loan, "x").await.map(drop)
+            }
+
+            async fn hang(loan: Loan<Memory>) -> Result<(), MemoryError> {
+                ask(loan, "hang").await.map(drop)
+            }
+
+            async fn refuse(loan: Loan<Memory>) -> Result<(), MemoryError> {
+                ask(loan, "refuse").await.map(drop)
+            }
+
+            async fn ask_once(on: &Link) -> Result<(), MemoryError> {
+                on.ask("x").await.map(drop)
+            }
+
+            async fn stop(&self, at: usize) {
+                self.0.host(at).stop();
+            }
+
+            async fn restart(&self, at: usize) {
+                self.0.host(at).restart();
+            }
+
+            fn open(&self, at: usize) -> usize {
+                self.0.host(at).open()
+            }
+        }
+    };
+}
+
+rig!(Exclusive, 1);
+rig!(Shared, 64);

@@ -1,0 +1,117 @@
+//! What a checkout costs in memory, counted by an allocator that knows its thread. A program of its own, since there is one
+//! allocator to a program.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use honeyflow_pool::{Connection, Connector, Limits, Loan, Pool, Server, Settings, Verdict, Want};
+use tokio::time::Instant;
+
+struct Noop;
+
+impl Connection for Noop {
+    fn broken(&self) -> bool {
+        false
+    }
+
+    async fn closed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn probe(&self, _: Instant) -> bool {
+        true
+    }
+
+    async fn close(&self, _: Instant) {}
+}
+
+struct Nowhere;
+
+impl Connector for Nowhere {
+    type Connection = Noop;
+    type Error = Infallible;
+
+    async fn connect(&self, _: &Server, _: Limits) -> Result<Noop, Infallible> {
+        Ok(Noop)
+    }
+
+    async fn discover(&self, _: &Noop) -> Result<Vec<Server>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn verdict(&self, error: &Infallible) -> Verdict {
+        match *error {}
+    }
+}
+
+const SERVERS: u32 = 3;
+const EACH: u32 = 2;
+const WITHIN: Duration = Duration::from_secs(60);
+
+async fn full() -> Pool<Nowhere> {
+    let settings = Settings {
+        servers: (1..=SERVERS).map(|number| format!("127.0.0.1:{number}")).collect(),
+        discovery: false,
+        start_jitter: Duration::ZERO,
+        connections_per_server: Some(EACH),
+        decay_per_billion: Some(0),
+        ..Settings::default()
+    };
+    let pool = Pool::start(Nowhere, settings).unwrap();
+    assert!(pool.control().ready(SERVERS * EACH, Instant::now() + WITHIN).await);
+    pool
+}
+
+/// Asked once and never again: it is there, or that is a failure.
+fn at_once(pool: &Pool<Nowhere>) -> Loan<Nowhere> {
+    let get = pin!(pool.get(Want::within(WITHIN)));
+    match get.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(loan)) => loan,
+        _ => panic!("not at once"),
+    }
+}
+
+/// PL-21 PL-180
+#[tokio::test]
+async fn pl_21_with_an_idle_connection_nothing_is_awaited_and_nothing_allocated() {
+    let pool = full().await;
+    drop(at_once(&pool));
+    let counted = allocation_counter::measure(|| {
+        for _ in 0..1000 {
+            drop(at_once(&pool));
+        }
+    });
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+    assert_eq!(pool.counters().checkouts, 1001);
+}
+
+/// PL-180: one allocation at most for each who waits, once the queue has had its size.
+#[tokio::test]
+async fn pl_180_a_waiter_costs_one_allocation_at_most() {
+    const WAITERS: usize = 100;
+    let pool = full().await;
+    let wait = || {
+        let held: Vec<_> = (0..SERVERS * EACH).map(|_| at_once(&pool)).collect();
+        let mut waiters: Vec<_> = (0..WAITERS).map(|_| Box::pin(pool.get(Want::within(WITHIN)))).collect();
+        let before = waiters.len();
+        let mut context = Context::from_waker(Waker::noop());
+        let counted = allocation_counter::measure(|| {
+            assert!(waiters.iter_mut().all(|waiter| waiter.as_mut().poll(&mut context).is_pending()));
+            drop(held);
+            let mut served = 0;
+            for waiter in &mut waiters {
+                served += usize::from(waiter.as_mut().poll(&mut context).is_ready());
+            }
+            assert_eq!(served, before, "a loan that ends makes the next waiter's ready");
+        });
+        counted.count_total
+    };
+    wait();
+    let counted = wait();
+    assert!(counted <= WAITERS as u64, "{counted} for {WAITERS}");
+}

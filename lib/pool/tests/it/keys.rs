@@ -1,0 +1,226 @@
+//! Each key that only the shell goes by: the same experiment with and without the change must come out differently. On a
+//! cluster in memory and a stopped clock, so that waiting for what does not happen costs nothing.
+
+use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Mutex, time::Duration};
+
+use honeyflow_pool::{
+    Pool, Server, Settings, Want,
+    settings::{Filter, SpeculateAfter, Start, Translate},
+    testing::memory::{self, Memory},
+};
+use tokio::time::{Instant, sleep};
+
+type Seen = Pin<Box<dyn Future<Output = String>>>;
+type Row = (&'static str, fn(&mut Settings), fn(Settings) -> Seen);
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn base() -> Settings {
+    Settings {
+        servers: vec!["127.0.0.1:1".to_owned()],
+        discovery: false,
+        start_jitter: Duration::ZERO,
+        slow_start: Duration::ZERO,
+        connections_per_server: Some(2),
+        decay_per_billion: Some(0),
+        ..Settings::default()
+    }
+}
+
+fn server(at: u16) -> Server {
+    Server::at(([127, 0, 0, 1], 1 + at).into())
+}
+
+fn pool(cluster: &Memory, settings: Settings) -> Pool<Memory> {
+    cluster.pool(settings, 7).expect("good settings")
+}
+
+/// Two servers, and a pool on them for so long.
+async fn after(settings: Settings, time: Duration) -> (Memory, Pool<Memory>) {
+    let cluster = Memory::new(2, 1);
+    let pool = pool(&cluster, settings);
+    sleep(time).await;
+    (cluster, pool)
+}
+
+fn open(settings: Settings) -> Seen {
+    Box::pin(async move {
+        let (cluster, _pool) = after(settings, SECOND).await;
+        format!("{} {}", cluster.host(0).open(), cluster.host(1).open())
+    })
+}
+
+/// What is open when the first server knows of this one.
+fn open_knowing(settings: Settings, other: Server) -> Seen {
+    Box::pin(async move {
+        let cluster = Memory::new(2, 1);
+        let all = [server(0).named("a"), other.named("b")];
+        cluster.host(0).knows(&all);
+        cluster.host(1).knows(&all);
+        let _pool = pool(&cluster, settings);
+        sleep(30 * SECOND).await;
+        format!("{}", cluster.host(1).open())
+    })
+}
+
+const ROWS: &[Row] = &[
+    ("name", |s| s.name = "other".to_owned(), |s| Box::pin(async move { after(s, SECOND).await.1.status().name })),
+    ("enabled", |s| s.enabled = false, open),
+    ("start", |s| s.start = Start::Inactive, open),
+    ("servers", |s| s.servers = vec!["127.0.0.1:2".to_owned()], open),
+    ("port", |s| s.port = 2, |s| open(Settings { servers: vec!["127.0.0.1".to_owned()], ..s })),
+    (
+        "deadline",
+        |s| s.deadline = Duration::from_millis(20),
+        |s| {
+            Box::pin(async move {
+                let (_, pool) = after(s, SECOND).await;
+                let begun = Instant::now();
+                let _held = [pool.get(Want::within(60 * SECOND)).await, pool.get(Want::within(60 * SECOND)).await];
+                let kind = pool.get(Want::default()).await.map(drop).unwrap_err().kind;
+                format!("{kind:?} {}", begun.elapsed() > SECOND)
+            })
+        },
+    ),
+    (
+        "tcp-timeout",
+        |s| s.tcp_timeout = Duration::from_millis(100),
+        |s| {
+            Box::pin(async move {
+                let cluster = Memory::new(1, 1);
+                cluster.host(0).delay_connects(Duration::from_millis(300));
+                let _pool = pool(&cluster, s);
+                sleep(10 * SECOND).await;
+                cluster.host(0).open().to_string()
+            })
+        },
+    ),
+    (
+        "handshake-timeout",
+        |s| s.handshake_timeout = Duration::from_millis(100),
+        |s| {
+            Box::pin(async move {
+                let cluster = Memory::new(1, 1);
+                cluster.host(0).silent(true);
+                let _pool = pool(&cluster, s);
+                sleep(Duration::from_millis(1800)).await;
+                cluster.host(0).accepted().to_string()
+            })
+        },
+    ),
+    (
+        "write-timeout",
+        |s| s.write_timeout = 77 * SECOND,
+        |s| Box::pin(async move { format!("{:?}", after(s, SECOND).await.0.limits().map(|limits| limits.write)) }),
+    ),
+    (
+        "tries",
+        |s| s.tries = 1,
+        |s| {
+            Box::pin(async move {
+                let both = vec!["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+                let (_, pool) = after(Settings { servers: both, ..s }, SECOND).await;
+                let tried = Mutex::new(0);
+                let using = pool.with(Want::default(), |loan| {
+                    *tried.lock().unwrap() += 1;
+                    memory::ask(loan, "overloaded")
+                });
+                assert!(using.await.is_err());
+                tried.into_inner().unwrap().to_string()
+            })
+        },
+    ),
+    ("discovery", |s| s.discovery = true, |s| open_knowing(s, server(1))),
+    (
+        "discover-every",
+        |s| s.discover_every = SECOND,
+        |s| {
+            Box::pin(async move {
+                let cluster = Memory::new(1, 1);
+                cluster.host(0).knows(&[server(0).named("a")]);
+                let _pool = pool(&cluster, Settings { discovery: true, ..s });
+                sleep(100 * SECOND).await;
+                (cluster.host(0).asked_who() > 50).to_string()
+            })
+        },
+    ),
+    (
+        "translate",
+        |s| s.translate = Translate { table: BTreeMap::from([(far().address, server(1).address)]), hook: None },
+        |s| open_knowing(Settings { discovery: true, ..s }, far()),
+    ),
+    (
+        "filter",
+        |s| s.filter = Filter { addresses: vec![server(0).address], ..Filter::default() },
+        |s| open_knowing(Settings { discovery: true, ..s }, server(1)),
+    ),
+    (
+        "heartbeat-idle",
+        |s| s.heartbeat_idle = Duration::from_millis(500),
+        |s| Box::pin(async move { (after(s, 30 * SECOND).await.0.host(0).probed() > 20).to_string() }),
+    ),
+    (
+        "heartbeat-timeout",
+        |s| s.heartbeat_timeout = 60 * SECOND,
+        |s| {
+            Box::pin(async move {
+                let (cluster, pool) = after(s, SECOND).await;
+                cluster.host(0).silent(true);
+                sleep(40 * SECOND).await;
+                format!("{:?}", pool.status().servers[0].state)
+            })
+        },
+    ),
+    (
+        "speculate-after",
+        |s| s.speculate_after = SpeculateAfter::Time(Duration::from_millis(20)),
+        |s| {
+            Box::pin(async move {
+                let cluster = Memory::new(2, 8);
+                let both = vec!["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+                let pool = pool(&cluster, Settings { servers: both, speculate_budget: 100, ..s });
+                sleep(SECOND).await;
+                cluster.host(0).delay(600 * SECOND);
+                let mut good = 0;
+                for _ in 0..4 {
+                    let want = Want::within(SECOND).idempotent();
+                    good += u32::from(pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok());
+                }
+                (good == 4).to_string()
+            })
+        },
+    ),
+];
+
+fn far() -> Server {
+    Server::at(([10, 0, 0, 9], 9).into())
+}
+
+async fn seen((name, change, observe): &Row) -> (String, String) {
+    let mut changed = base();
+    change(&mut changed);
+    changed.check().unwrap_or_else(|error| panic!("{name}: {error}"));
+    (observe(base()).await, observe(changed).await)
+}
+
+/// PL-62 PL-107 PL-179
+#[tokio::test(start_paused = true)]
+async fn pl_62_every_key_of_the_shell_has_effect() {
+    for row in ROWS {
+        let (before, after) = seen(row).await;
+        assert_ne!(before, after, "{} has no effect", row.0);
+    }
+    assert_eq!(ROWS.len(), 17, "the others are the core's, and shown there");
+}
+
+/// PL-179: a pool that does not read a key is found out by the row of that key.
+#[cfg(feature = "planted")]
+#[tokio::test(start_paused = true)]
+async fn pl_179_a_key_that_is_ignored_is_missed() {
+    for row in ROWS {
+        honeyflow_runtime::planted::plant(Some(format!("pool-ignores-{}", row.0).leak()));
+        let (before, after) = seen(row).await;
+        honeyflow_runtime::planted::plant(None);
+        assert_eq!(before, after, "the row of {} would not notice", row.0);
+    }
+}
