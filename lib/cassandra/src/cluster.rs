@@ -1,7 +1,11 @@
 //! CQL as the pool sees it: opens connections, asks who is there, and remembers who holds what.
 
+mod login;
+mod map;
+mod presence;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,54 +15,91 @@ use tokio::time::Instant;
 
 use crate::connection::{self, Connection, Settings};
 use crate::error::{Cause, Error};
-use crate::replica::{Ring, Strategy};
-use crate::token::Token;
+use crate::session::Cache;
 use crate::topology::{Topology, keyspaces};
 use crate::verdict::verdict;
-use crate::wire;
+use crate::wire::{self, Version};
+use login::Refusals;
+use map::Map;
+use presence::Presence;
 
 /// For each question of a round.
 const ROUND_TIME: Duration = Duration::from_secs(5);
 const NOTICES_MAX: usize = 64;
+/// How many statements are remembered.
+const STATEMENTS_MAX: usize = 1000;
+/// How many of them a server that has come back is told at once; the others when they are used.
+const STATEMENTS_AT_RETURN: usize = 100;
+const RETURN_TIME: Duration = Duration::from_secs(10);
 
 /// A cluster of CQL servers.
 #[derive(Debug)]
 pub struct Cluster {
     settings: Settings,
     map: ArcSwap<Map>,
-}
-
-/// Who holds what, as of the last round.
-#[derive(Debug, Default)]
-pub(crate) struct Map {
-    ring: Ring,
-    servers: Vec<ServerId>,
-    keyspaces: BTreeMap<String, Strategy>,
-}
-
-impl Map {
-    fn new(topology: &Topology, keyspaces: BTreeMap<String, Strategy>) -> Self {
-        // Another partitioner's tokens say nothing to us: requests go anywhere.
-        let members = topology.members.iter().filter(|_| topology.murmur3);
-        let servers = members.clone().map(|member| ServerId::new(member.id.to_string())).collect();
-        let ring = Ring::new(members.map(|member| (member.place.clone(), member.tokens.clone())));
-        Self { ring, servers, keyspaces }
-    }
-
-    /// Those that hold the partition, the first replica first.
-    pub fn replicas(&self, keyspace: &str, token: Token) -> Vec<ServerId> {
-        let Some(strategy) = self.keyspaces.get(keyspace) else { return Vec::new() };
-        self.ring.replicas(strategy, token).into_iter().map(|server| self.servers[server].clone()).collect()
-    }
+    statements: Arc<Cache>,
+    refusals: Refusals,
+    presence: Presence,
+    /// What people should know, one line for each matter.
+    remarks: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl Cluster {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, map: ArcSwap::default() }
+        Self {
+            settings,
+            map: ArcSwap::default(),
+            statements: Arc::new(Cache::new(STATEMENTS_MAX)),
+            refusals: Refusals::default(),
+            presence: Presence::default(),
+            remarks: Mutex::default(),
+        }
     }
 
     pub(crate) fn map(&self) -> Arc<Map> {
         self.map.load_full()
+    }
+
+    pub(crate) fn statements(&self) -> &Cache {
+        &self.statements
+    }
+
+    /// Those that speak this version; `None` if all do.
+    pub(crate) fn speakers(&self, version: Version) -> Option<Vec<ServerId>> {
+        self.presence.speakers(version, self.map().servers())
+    }
+
+    fn remark(&self, about: &'static str, remark: Option<String>) {
+        let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+        match remark {
+            Some(remark) => remarks.insert(about, remark),
+            None => remarks.remove(about),
+        };
+    }
+
+    fn compare_compression(&self, connection: &Connection) {
+        let (asked, got) = (self.settings.compression, connection.compression());
+        let remark = format!(
+            "compression {asked:?} was asked for, {} has {got:?} on {}",
+            connection.server(),
+            connection.version()
+        );
+        self.remark("compression", (asked != got).then_some(remark));
+    }
+}
+
+/// Tells a server that has come back the statements it knew, those that are used most first and one after the other: it
+/// has enough to do. What somebody executes meanwhile is prepared out of turn, and not twice.
+async fn prepare_again(connection: Connection, statements: Arc<Cache>) {
+    let by = Instant::now() + RETURN_TIME;
+    let known = statements.most_used(STATEMENTS_AT_RETURN).into_iter();
+    let known: Vec<_> = known.filter_map(|one| Some((one.known_at(connection.server())?, one))).collect();
+    for (stale, statement) in known {
+        match connection.prepare_again(&statement, &stale, by).await {
+            // Its table may be gone; the others are not.
+            Ok(_) | Err(Error { cause: Cause::Refused(_), .. }) => {}
+            Err(_) => return,
+        }
     }
 }
 
@@ -67,11 +108,22 @@ impl pool::Connector for Cluster {
     type Error = Error;
 
     async fn connect(&self, to: &Server, limits: pool::Limits) -> Result<Connection, Error> {
+        let begun = Instant::now();
+        if let Some(refused) = self.refusals.too_soon(to.address, begun) {
+            return Err(refused);
+        }
         let address: Arc<str> = to.address.to_string().into();
         let settings = Settings { write_timeout: limits.write, ..self.settings.clone() };
         let (dialled, within) = (to.address, connection::Limits { tcp: limits.tcp, ready: limits.ready });
         let dial = || connection::tcp(dialled, &settings, within.tcp);
-        Connection::connect_as(&address, &settings, within, dial).await
+        let opened = Connection::connect_as(&address, &settings, within, dial).await;
+        self.refusals.heard(to.address, &opened, begun, Instant::now());
+        let connection = opened?;
+        self.compare_compression(&connection);
+        if self.presence.came(to, &connection) {
+            tokio::spawn(prepare_again(connection.clone(), Arc::clone(&self.statements)));
+        }
+        Ok(connection)
     }
 
     async fn watch(&self, on: &Connection) -> Result<mpsc::Receiver<pool::Notice>, Error> {
@@ -100,18 +152,20 @@ impl pool::Connector for Cluster {
         let dialled = dialled.map_err(|_| on.error(Cause::Unexpected { asked: "where it is", got: "no address" }))?;
         let by = Instant::now() + ROUND_TIME;
         let topology = Topology::ask(on, dialled, by).await?;
-        self.map.store(Arc::new(Map::new(&topology, keyspaces(on, by).await?)));
-        let server = |member: &crate::topology::Member| {
-            let place = &member.place;
-            Server::at(member.address)
-                .named(member.id.to_string())
-                .within(place.datacentre.as_str(), place.rack.as_str())
-        };
-        Ok(topology.members.iter().map(server).collect())
+        let map = Map::new(&topology, keyspaces(on, by).await?);
+        let servers = map.servers().to_vec();
+        self.map.store(Arc::new(map));
+        let elsewhere = format!("requests go anywhere: the partitioner is {}, not Murmur3", topology.partitioner);
+        self.remark("routing", (!topology.is_murmur3()).then_some(elsewhere));
+        Ok(servers)
     }
 
     fn verdict(&self, error: &Error) -> Verdict {
         verdict(&error.cause)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 

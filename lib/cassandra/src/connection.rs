@@ -84,6 +84,16 @@ impl Tally {
     }
 }
 
+/// Whether a connection has ended.
+#[derive(Debug)]
+pub(crate) struct Life(watch::Receiver<Option<Arc<Cause>>>);
+
+impl Life {
+    pub fn is_over(&self) -> bool {
+        self.0.borrow().is_some() || self.0.has_changed().is_err()
+    }
+}
+
 /// How long the parts of connecting may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -185,6 +195,11 @@ impl Connection {
     pub async fn closed(&self) {
         let mut ended = self.shared.ended.clone();
         let _ = ended.wait_for(Option::is_some).await;
+    }
+
+    /// Tells whether it has ended, without keeping it open.
+    pub(crate) fn life(&self) -> Life {
+        Life(self.shared.ended.clone())
     }
 
     /// Why it ended, if it has.

@@ -30,6 +30,8 @@ pub enum Cause {
         "speaks version {spoken} of the protocol, and {asked} was asked for; set the range of versions accordingly"
     )]
     Version { asked: Version, spoken: u8 },
+    #[error("speaks version {spoken} of the protocol, and the page was begun in {asked}; it can go on elsewhere only")]
+    OtherVersion { asked: Version, spoken: Version },
     #[error("did not answer {asked} within {within:?}")]
     Silent { asked: &'static str, within: Duration },
     #[error("closed the connection{0}")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::wire::{Consistency, Serial};
+use crate::wire::{Consistency, Serial, Version};
 
 /// ```
 /// use std::time::Duration;
@@ -24,6 +24,8 @@ pub struct Options {
     pub(crate) keyspace: Option<Arc<str>>,
     pub(crate) idempotent: bool,
     pub(crate) tracing: bool,
+    /// Only at servers that speak it.
+    pub(crate) version: Option<Version>,
 }
 
 const WITHIN: Duration = Duration::from_secs(5);
@@ -41,6 +43,7 @@ impl Default for Options {
             keyspace: None,
             idempotent: false,
             tracing: false,
+            version: None,
         }
     }
 }
@@ -73,10 +76,16 @@ impl Options {
         Self { page_size: (rows > 0).then_some(rows), ..self }
     }
 
-    /// Goes on where an earlier page ended.
+    /// Goes on where an earlier page ended. Among servers of different versions [`crate::Session::pages`] does better:
+    /// it stays with those that can read what the first one wrote.
     #[must_use]
     pub fn page(self, page: Bytes) -> Self {
         Self { page: Some(page), ..self }
+    }
+
+    /// Where a page ends is written differently in each version of the protocol.
+    pub(crate) fn spoken(self, version: Version) -> Self {
+        Self { version: Some(version), ..self }
     }
 
     /// Of this request alone; version 4 cannot carry it.

@@ -16,9 +16,8 @@ use crate::connection::Settings;
 use crate::options::Options;
 use crate::statement::{Statement, token};
 use crate::value::{BindAll, bind_all};
-use crate::wire::{Answer, Response};
-use cache::Cache;
-
+use crate::wire::{Answer, Response, Version};
+pub(crate) use cache::Cache;
 pub use pages::Pages;
 
 /// What became of a request that did not succeed: where, after how long, whether it may have been executed.
@@ -40,12 +39,9 @@ pub type Error = honeyflow_pool::Error<Cluster>;
 #[derive(Debug, Clone)]
 pub struct Session {
     pool: Pool<Cluster>,
-    statements: Arc<Cache>,
     token_aware: bool,
 }
 
-/// How many statements are remembered.
-const STATEMENTS_MAX: usize = 1000;
 const AGREEMENT_TIME: Duration = Duration::from_secs(10);
 const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
 
@@ -56,7 +52,7 @@ impl Session {
     /// All that is wrong with the settings of the pool.
     pub fn open(settings: Settings, servers: impl Provider) -> Result<Self, SettingsError> {
         let pool = Pool::start(Cluster::new(settings), servers)?;
-        Ok(Self { pool, statements: Arc::new(Cache::new(STATEMENTS_MAX)), token_aware: true })
+        Ok(Self { pool, token_aware: true })
     }
 
     /// Whether requests go to those who hold the data; on unless said otherwise.
@@ -87,10 +83,20 @@ impl Session {
 
     /// The statement, prepared at one server at least. The same text gives the same statement.
     pub async fn prepare(&self, text: &str) -> Result<Statement, Error> {
-        let statement = self.statements.get(text);
+        self.prepare_statement(None, text).await
+    }
+
+    /// The same, where names without a keyspace mean this one; servers that speak version 4 cannot be told.
+    pub async fn prepare_in(&self, keyspace: &str, text: &str) -> Result<Statement, Error> {
+        self.prepare_statement(Some(keyspace), text).await
+    }
+
+    async fn prepare_statement(&self, keyspace: Option<&str>, text: &str) -> Result<Statement, Error> {
+        let now = Instant::now();
+        let statement = self.pool.connector().statements().get(keyspace, text, now);
         if statement.anywhere().is_none() {
             let how = Options::default().idempotent();
-            let by = Instant::now() + how.within;
+            let by = now + how.within;
             let statement = &statement;
             self.pool.with(want(&how, false), |loan| async move { loan.prepare(statement, by).await }).await?;
         }
@@ -112,8 +118,10 @@ impl Session {
         values: &(dyn BindAll + Send + Sync),
         how: &Options,
     ) -> Result<Response, Error> {
-        let by = Instant::now() + how.within;
-        let want = self.near(want(how, statement.is_conditional()), statement, values);
+        let now = Instant::now();
+        let by = now + how.within;
+        statement.usage().count(now);
+        let want = self.near(want(how, statement.is_conditional()), statement, values, how.version);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
             let guard = Box::new(loan.in_flight());
             loan.execute_by(statement, values, how, by, Some(guard)).await
@@ -128,7 +136,7 @@ impl Session {
         if let Some(part) = batch.parts().next()
             && let Some(statement) = &part.statement
         {
-            want = self.near(want, statement, &*part.values);
+            want = self.near(want, statement, &*part.values, None);
         }
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
             let guard = Box::new(loan.in_flight());
@@ -142,15 +150,26 @@ impl Session {
         Pages::new(self.clone(), statement.clone(), Arc::new(values), how.clone())
     }
 
-    fn near(&self, want: Want, statement: &Statement, values: &(dyn BindAll + Send + Sync)) -> Want {
-        let Some(mut replicas) = self.replicas(statement, values).filter(|replicas| !replicas.is_empty()) else {
-            return want;
-        };
+    /// Those that hold the data, as far as they speak the version, if there is one that they must speak.
+    fn near(
+        &self,
+        want: Want,
+        statement: &Statement,
+        values: &(dyn BindAll + Send + Sync),
+        version: Option<Version>,
+    ) -> Want {
+        let mut near = self.replicas(statement, values).unwrap_or_default();
+        if let Some(speakers) = version.and_then(|version| self.pool.connector().speakers(version)) {
+            near.retain(|replica| speakers.contains(replica));
+            if near.is_empty() {
+                near = speakers;
+            }
+        }
         if statement.is_conditional() {
             // Always the same first one: two that try for a row at two servers hinder each other.
-            replicas.truncate(1);
+            near.truncate(1);
         }
-        want.near(replicas)
+        if near.is_empty() { want } else { want.near(near) }
     }
 
     fn replicas(

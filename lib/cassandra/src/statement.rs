@@ -3,7 +3,10 @@
 //! Servers may disagree about a statement while they are being upgraded: id and columns are kept for each by itself.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
 
 use crate::conditional::is_conditional;
 use crate::token::{Token, composite_key};
@@ -21,6 +24,32 @@ struct Shared {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
     at: Mutex<HashMap<Arc<str>, Arc<Known>>>,
+    usage: Usage,
+}
+
+/// How often it was executed, and when last.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    begun: Instant,
+    times: AtomicU64,
+    /// Microseconds after `begun`.
+    last: AtomicU64,
+}
+
+impl Usage {
+    pub fn count(&self, now: Instant) {
+        let after = u64::try_from(now.saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX);
+        self.times.fetch_add(1, Ordering::Relaxed);
+        self.last.store(after, Ordering::Relaxed);
+    }
+
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    pub fn last(&self) -> Instant {
+        self.begun + std::time::Duration::from_micros(self.last.load(Ordering::Relaxed))
+    }
 }
 
 /// What one server knows.
@@ -53,7 +82,8 @@ impl Statement {
 
     fn of(text: Arc<str>, keyspace: Option<Arc<str>>) -> Self {
         let conditional = is_conditional(&text);
-        let shared = Shared { text, keyspace, at: Mutex::default() };
+        let usage = Usage { begun: Instant::now(), times: AtomicU64::new(0), last: AtomicU64::new(0) };
+        let shared = Shared { text, keyspace, at: Mutex::default(), usage };
         Self { shared: Arc::new(shared), conditional, columns_fixed: false }
     }
 
@@ -87,6 +117,15 @@ impl Statement {
 
     pub(crate) fn at(&self, server: &Arc<str>) -> Arc<Known> {
         Arc::clone(lock(&self.shared.at).entry(Arc::clone(server)).or_default())
+    }
+
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.shared.usage
+    }
+
+    /// As this server knows it; nothing is remembered about one that was never asked.
+    pub(crate) fn known_at(&self, server: &str) -> Option<Arc<Prepared>> {
+        lock(&self.shared.at).get(server)?.prepared()
     }
 
     /// As any server knows it: enough to tell where a key lives.

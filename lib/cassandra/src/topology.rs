@@ -29,8 +29,8 @@ pub struct Member {
 pub struct Topology {
     /// The one that answered comes first.
     pub members: Vec<Member>,
-    /// Whether tokens are those of Murmur3; otherwise nobody can say where a key lives.
-    pub murmur3: bool,
+    /// The class that gives keys their tokens. We know those of Murmur3; otherwise nobody can say where a key lives.
+    pub partitioner: String,
     /// Versions of the schema among the servers; more than one while they disagree.
     pub schemas: Vec<Uuid>,
 }
@@ -56,11 +56,10 @@ impl Topology {
     }
 
     fn read(local: &Rows, peers: &Rows, dialled: SocketAddr) -> Result<Self, Cause> {
-        let mut topology = Self { members: Vec::new(), murmur3: false, schemas: Vec::new() };
+        let mut topology = Self { members: Vec::new(), partitioner: String::new(), schemas: Vec::new() };
         for row in local.iter() {
             let row = row?;
-            topology.murmur3 =
-                optional::<&str>(&row, "partitioner").is_some_and(|name| name.ends_with("Murmur3Partitioner"));
+            topology.partitioner = optional(&row, "partitioner").unwrap_or_default();
             topology.take(&row, Some(dialled));
         }
         for row in peers.iter() {
@@ -70,9 +69,13 @@ impl Topology {
         Ok(topology)
     }
 
+    pub fn is_murmur3(&self) -> bool {
+        self.partitioner.ends_with("Murmur3Partitioner")
+    }
+
     fn take(&mut self, row: &Row<'_>, address: Option<SocketAddr>) {
         let schema = optional::<Uuid>(row, "schema_version");
-        let Some(member) = member(row, address) else { return };
+        let Some(member) = member(row, address, self.is_murmur3()) else { return };
         // A server may list itself among its peers.
         if self.members.iter().any(|known| known.id == member.id) {
             return;
@@ -103,10 +106,11 @@ fn optional<'r, T: crate::value::FromCell<'r>>(row: &Row<'r>, column: &str) -> O
     row.get::<Option<T>>(column).ok().flatten()
 }
 
-fn member(row: &Row<'_>, address: Option<SocketAddr>) -> Option<Member> {
-    let tokens = optional::<Vec<&str>>(row, "tokens")?;
-    let tokens: Vec<Token> = tokens.into_iter().filter_map(Token::parse).collect();
-    if tokens.is_empty() {
+fn member(row: &Row<'_>, address: Option<SocketAddr>, murmur3: bool) -> Option<Member> {
+    let texts = optional::<Vec<&str>>(row, "tokens")?;
+    let tokens: Vec<Token> = texts.iter().copied().filter_map(Token::parse).collect();
+    // Other partitioners' tokens are no numbers of ours, and their servers are servers all the same.
+    if texts.is_empty() || murmur3 && tokens.is_empty() {
         return None;
     }
     let text = |column: &str| optional::<String>(row, column).unwrap_or_default();

@@ -24,6 +24,8 @@ pub fn verdict(cause: &Cause) -> Verdict {
     match cause {
         Cause::Connect(_) | Cause::Tls(_) | Cause::Version { .. } | Cause::Closed => Verdict::unreachable(),
         Cause::Login(_) => Verdict::login(),
+        // No fault of anybody: others speak the right one.
+        Cause::OtherVersion { .. } => Verdict { kind: Kind::Protocol, health: false, ..Verdict::unreachable() },
         Cause::Lost { sent: false, .. } => Verdict { kind: Kind::Protocol, ..Verdict::unreachable() },
         Cause::Silent { asked: "QUERY" | "PREPARE" | "EXECUTE" | "BATCH", .. } => {
             Verdict { kind: Kind::UseTimeout, ..Verdict::lost() }

@@ -68,6 +68,11 @@ pub trait Connector: Send + Sync + 'static {
         let wrong: Vec<_> = own.keys().map(|key| (key.clone(), unknown(key))).collect();
         if wrong.is_empty() { Ok(()) } else { Err(SettingsError { wrong }) }
     }
+
+    /// What people should know about the cluster, for the status: what was asked for and cannot be had.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// One connection. Methods take `&self`: a shared connection is used by many requests at once.

@@ -71,6 +71,13 @@ pub fn opensearch() -> Option<Service> {
     shared(Server::Opensearch)
 }
 
+/// The certificates to trust when the shared Cassandra is spoken to by TLS; none if somebody else runs it.
+pub fn cassandra_roots() -> Option<std::path::PathBuf> {
+    let services = Services::of_target();
+    let ours = matches!(services.state(Server::Cassandra), State::Running(_));
+    ours.then(|| services.folder_of(Server::Cassandra).join(recipe::ROOTS))
+}
+
 /// A PostgreSQL that only the caller knows; it ends with the value, and with the process.
 pub fn throwaway_postgres() -> Option<Throwaway> {
     throwaway(Server::Postgres, &[])

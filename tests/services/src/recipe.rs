@@ -28,6 +28,9 @@ impl Place {
     }
 }
 
+/// The file of those who vouch for a server that speaks TLS, in the folder of its instance.
+pub const ROOTS: &str = cassandra::ROOTS;
+
 /// The PostgreSQL behind a pooler.
 pub struct Upstream {
     pub port: u16,

@@ -25,6 +25,16 @@ impl Connection {
         }
     }
 
+    /// Once more, unless somebody else has done so: the server may have forgotten it.
+    pub(crate) async fn prepare_again(
+        &self,
+        statement: &Statement,
+        stale: &Arc<Prepared>,
+        by: Instant,
+    ) -> Result<Arc<Prepared>, Error> {
+        self.prepare_anew(statement, &statement.at(&self.shared.server), Some(stale), by).await
+    }
+
     /// One prepares, the others wait for it. `stale` is what the server said it does not know.
     async fn prepare_anew(
         &self,
@@ -69,12 +79,14 @@ impl Connection {
         if statement.is_conditional() && how.timestamp.is_some() {
             return Err(self.error(Cause::TimestampOnConditional));
         }
+        if let Some(asked) = how.version.filter(|version| *version != self.shared.version) {
+            return Err(self.error(Cause::OtherVersion { asked, spoken: self.shared.version }));
+        }
         let prepared = self.prepare(statement, by).await?;
         let first = self.execute_as(statement, &prepared, values, how, by, guard).await;
         match first {
             Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
-                let known = statement.at(&self.shared.server);
-                let prepared = self.prepare_anew(statement, &known, Some(&prepared), by).await?;
+                let prepared = self.prepare_again(statement, &prepared, by).await?;
                 self.execute_as(statement, &prepared, values, how, by, None).await
             }
             other => other,

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::rows::Rows;
 use crate::statement::Statement;
 use crate::value::BindAll;
-use crate::wire::Response;
+use crate::wire::{Response, Version};
 
 #[derive(Debug)]
 pub struct Pages {
@@ -19,7 +19,7 @@ pub struct Pages {
 
 struct Ahead {
     what: What,
-    page: JoinHandle<Result<Rows, Error>>,
+    page: JoinHandle<Result<(Version, Rows), Error>>,
 }
 
 #[derive(Clone)]
@@ -40,7 +40,8 @@ impl What {
     fn fetch(self) -> Ahead {
         let what = self.clone();
         let page = tokio::spawn(async move {
-            what.session.execute_dyn(&what.statement, &*what.values, &what.how).await.map(Response::into_rows)
+            let response = what.session.execute_dyn(&what.statement, &*what.values, &what.how).await?;
+            Ok((response.version, Response::into_rows(response)))
         });
         Ahead { what: self, page }
     }
@@ -59,18 +60,18 @@ impl Pages {
     /// The next page, `None` after the last. An error ends it.
     pub async fn next(&mut self) -> Option<Result<Rows, Error>> {
         let ahead = self.ahead.as_mut()?;
-        let rows = match (&mut ahead.page).await {
-            Ok(rows) => rows,
+        let page = match (&mut ahead.page).await {
+            Ok(page) => page,
             Err(stopped) => std::panic::resume_unwind(Box::new(format!("a page was not read: {stopped}"))),
         };
         let Ahead { mut what, .. } = self.ahead.take()?;
-        if let Ok(rows) = &rows
+        if let Ok((version, rows)) = &page
             && let Some(next) = rows.next_page()
         {
-            what.how = what.how.page(next.clone());
+            what.how = what.how.page(next.clone()).spoken(*version);
             self.ahead = Some(what.fetch());
         }
-        Some(rows)
+        Some(page.map(|(_, rows)| rows))
     }
 }
 

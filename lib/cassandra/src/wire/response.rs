@@ -19,6 +19,8 @@ pub struct Response {
     /// Under which the server keeps what it did, when that was asked for.
     pub tracing: Option<Uuid>,
     pub warnings: Vec<String>,
+    /// In which it was said.
+    pub version: Version,
 }
 
 #[derive(Debug, Clone)]
@@ -88,7 +90,7 @@ impl Response {
                 return Err(Malformed::Unexpected { what: "an answer", found: format!("a request, {request:?}") });
             }
         };
-        Ok(Self { answer, tracing, warnings })
+        Ok(Self { answer, tracing, warnings, version })
     }
 }
 

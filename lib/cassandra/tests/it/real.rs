@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use honeyflow_cassandra::connection::{Connection, Password, Secret, Settings, Versions};
+use honeyflow_cassandra::connection::{Connection, Password, Secret, Settings, Tls, Versions};
 use honeyflow_cassandra::error::Cause;
 use honeyflow_cassandra::statement::token;
 use honeyflow_cassandra::value::{Decimal, Duration as CqlDuration, Unset, Varint, bind_all};
@@ -291,6 +291,29 @@ async fn cq_6_the_server_refuses_a_wrong_password_and_says_so() {
     assert!(matches!(cause, Cause::Login(_)), "{cause}");
     let nobody = Settings { login: None, ..real.settings(Version::V4, Compression::None) };
     assert!(matches!(refused(real.address, &nobody, limits()).await, Cause::Login(_)));
+}
+
+#[tokio::test]
+async fn cq_5_a_real_server_is_spoken_to_by_tls() {
+    let (Some(real), Some(roots)) = (Real::server(), honeyflow_services::cassandra_roots()) else { return };
+    for (version, compression) in WAYS {
+        let tls = Tls { roots: Some(roots.clone()), ..Tls::default() };
+        let settings = Settings { tls: Some(tls), ..real.settings(version, compression) };
+        let connection = Connection::connect(real.address, &settings, limits()).await.unwrap();
+        let rows = connection.query("SELECT ssl_enabled, ssl_protocol FROM system_views.clients", &patient()).await;
+        let rows = rows.unwrap().into_rows();
+        // Ours is among them, and others are not secured.
+        let secured = rows.typed::<(bool, Option<String>)>().map(Result::unwrap);
+        let secured: Vec<_> = secured.filter(|(secured, _)| *secured).collect();
+        assert!(secured.iter().any(|(_, protocol)| protocol.as_deref() == Some("TLSv1.3")), "{secured:?}");
+    }
+    // Its certificate is vouched for by nobody whom this system knows.
+    let stranger = Settings { tls: Some(Tls::default()), ..real.settings(Version::V5, Compression::None) };
+    assert!(matches!(refused(real.address, &stranger, limits()).await, Cause::Tls(_)));
+    // And it bears another name.
+    let tls = Tls { roots: Some(roots), name: Some("hive.example".to_owned()), ..Tls::default() };
+    let misnamed = Settings { tls: Some(tls), ..real.settings(Version::V5, Compression::None) };
+    assert!(matches!(refused(real.address, &misnamed, limits()).await, Cause::Tls(_)));
 }
 
 #[tokio::test]

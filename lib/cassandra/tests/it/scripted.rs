@@ -11,7 +11,7 @@ use peer::frame::frame_decoder::{FrameDecoder, LegacyFrameDecoder, Lz4FrameDecod
 use peer::frame::message_request::RequestBody;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::codec::sent;
 use crate::speak::{self, Body, opcode};
@@ -55,6 +55,8 @@ pub struct Script {
     pub answer: Arc<Answer>,
     pub heard: Arc<Mutex<Vec<String>>>,
     pub options: Arc<Mutex<HashMap<String, String>>>,
+    /// Ends the connections that are open.
+    pub cut: watch::Sender<()>,
 }
 
 impl Script {
@@ -68,6 +70,7 @@ impl Script {
             answer: Arc::new(answer),
             heard: Arc::default(),
             options: Arc::default(),
+            cut: watch::Sender::new(()),
         }
     }
 
@@ -95,10 +98,21 @@ impl Script {
         let script = self.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(script.clone().talk(stream));
+                let (script, mut cut) = (script.clone(), script.cut.subscribe());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = script.talk(stream) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
             }
         });
         address
+    }
+
+    /// Ends every connection; new ones are accepted as before.
+    pub fn cut_all(&self) {
+        self.cut.send_replace(());
     }
 
     pub async fn talk(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {

@@ -1,5 +1,9 @@
 //! Sessions over clusters of scripted servers, each at a port of its own, and over a real one.
 
+mod login;
+mod mixed;
+mod returning;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,7 +38,10 @@ struct Cluster {
     instead: Arc<Mutex<BTreeMap<usize, Instead>>>,
     registered: Arc<Mutex<Vec<usize>>>,
     disagreeing: Arc<AtomicBool>,
+    partitioner: Arc<Mutex<&'static str>>,
 }
+
+const MURMUR3: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 
 impl Cluster {
     /// Servers that own the ring up to their token, each.
@@ -107,6 +114,8 @@ impl Cluster {
         ];
         let text = |text: &str| Value::Text(text.to_owned());
         let disagreeing = self.disagreeing.load(Ordering::Relaxed);
+        let partitioner = *self.partitioner.lock().unwrap();
+        let partitioner = if partitioner.is_empty() { MURMUR3 } else { partitioner };
         let members = self.members.lock().unwrap();
         let rows = members.iter().enumerate().filter(|(number, _)| shows(*number)).map(|(number, (address, token))| {
             let schema = if disagreeing { number as u128 + 100 } else { 100 };
@@ -115,7 +124,7 @@ impl Cluster {
                 cell(&Type::Text, &text("north")),
                 cell(&Type::Text, &text("r1")),
                 cell(&tokens, &Value::Set(vec![text(&token.to_string())])),
-                cell(&Type::Text, &text("org.apache.cassandra.dht.Murmur3Partitioner")),
+                cell(&Type::Text, &text(partitioner)),
                 cell(&Type::Inet, &Value::Inet(address.ip())),
                 cell(&Type::Int, &Value::Int(address.port().into())),
                 cell(&Type::Uuid, &Value::Uuid(Uuid::from_u128(schema))),
@@ -130,14 +139,7 @@ impl Cluster {
             let members = self.members.lock().unwrap();
             (members[0].0, members.len())
         };
-        let mut settings = PoolSettings {
-            servers: vec![first.to_string()],
-            tcp_timeout: Duration::from_secs(10),
-            handshake_timeout: Duration::from_secs(10),
-            slow_start: Duration::ZERO,
-            early_refusal: false,
-            ..PoolSettings::default()
-        };
+        let mut settings = patient_pool(first);
         change(&mut settings);
         let session = Session::open(Settings::default(), settings).unwrap();
         let open = || {
@@ -150,6 +152,27 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         session
+    }
+}
+
+/// Nothing is given up because this machine is busy.
+fn patient_pool(server: SocketAddr) -> PoolSettings {
+    PoolSettings {
+        servers: vec![server.to_string()],
+        tcp_timeout: Duration::from_secs(10),
+        handshake_timeout: Duration::from_secs(10),
+        slow_start: Duration::ZERO,
+        early_refusal: false,
+        ..PoolSettings::default()
+    }
+}
+
+/// Looks again and again, against a deadline that is only one against hanging.
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -327,14 +350,7 @@ async fn an_error_names_the_server_and_the_cause() {
 async fn cq_14_a_real_cluster_is_written_and_read_page_by_page() {
     let Some(real) = Real::server() else { return };
     for (keyspace, version) in [("session_v4", Version::V4), ("session_v5", Version::V5)] {
-        let servers = PoolSettings {
-            servers: vec![real.address.to_string()],
-            tcp_timeout: Duration::from_secs(10),
-            handshake_timeout: Duration::from_secs(10),
-            early_refusal: false,
-            ..PoolSettings::default()
-        };
-        let session = Session::open(real.settings(version, Compression::Lz4), servers).unwrap();
+        let session = Session::open(real.settings(version, Compression::Lz4), patient_pool(real.address)).unwrap();
         for statement in [
             format!("DROP KEYSPACE IF EXISTS {keyspace}"),
             format!(

@@ -94,7 +94,7 @@ async fn cq_12_native_addresses_and_ports_are_used_and_the_dialled_one_for_the_s
     assert_eq!(addresses, [dialled, "10.0.0.2:19042".parse().unwrap(), third]);
     assert_eq!(topology.members[0].tokens, [Token(-5), Token(7)]);
     assert_eq!(topology.members[1].place.datacentre, "north");
-    assert!(topology.murmur3);
+    assert!(topology.is_murmur3());
     assert_eq!(topology.schemas, [Uuid::from_u128(99)]);
 }
 
@@ -134,8 +134,13 @@ async fn cq_12_old_servers_have_another_table_of_peers() {
 async fn cq_11_another_partitioner_is_noticed() {
     let mut local = local();
     local[5].2 = text("org.apache.cassandra.dht.RandomPartitioner");
-    let (topology, _, _) = told(local, vec![], None).await;
-    assert!(!topology.murmur3);
+    // Greater than any token of ours; they are servers all the same.
+    local[3].2 = Value::Set(vec![text("170141183460469231731687303715884105727")]);
+    let peers =
+        vec![peer(2, &["85070591730234615865843651857942052864"], "10.0.0.2", 9042), peer(3, &[], "10.0.0.3", 1)];
+    let (topology, _, _) = told(local, peers, None).await;
+    assert!(!topology.is_murmur3());
+    assert_eq!(topology.members.len(), 2);
 }
 
 #[tokio::test]
@@ -147,7 +152,7 @@ async fn cq_12_a_real_server_tells_of_itself() {
     let topology = Topology::ask(&connection, real.address, by).await.unwrap();
     assert_eq!(topology.members.len(), 1);
     let own = &topology.members[0];
-    assert_eq!((own.address, own.tokens.len(), topology.murmur3), (real.address, 16, true));
+    assert_eq!((own.address, own.tokens.len(), topology.is_murmur3()), (real.address, 16, true));
     assert_eq!((own.place.datacentre.as_str(), own.place.rack.as_str()), ("datacenter1", "rack1"));
     let keyspaces = keyspaces(&connection, by).await.unwrap();
     assert_eq!(keyspaces["system_auth"], Strategy::Simple(1));

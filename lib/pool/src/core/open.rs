@@ -85,6 +85,10 @@ impl Connecting {
             self.failures = 0;
         }
         if failed.login {
+            // Several at once are refused once, or a server that is only starting would be left alone for long.
+            if self.login_refusals > 0 && now < self.next_try {
+                return;
+            }
             self.login_refusals += 1;
             self.next_try = now.after(if self.login_refusals <= 2 { LOGIN_SOON } else { LOGIN_LATER });
             return;

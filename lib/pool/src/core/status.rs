@@ -18,6 +18,8 @@ pub struct Status {
     pub settings_error: Option<SettingsError>,
     /// Why discovery has failed of late.
     pub discovery_error: Option<Arc<str>>,
+    /// What the connector has to say, one line each.
+    pub remarks: Vec<String>,
     /// Connections wanted in the whole pool.
     pub wanted: u32,
     pub open: u32,
@@ -40,6 +42,7 @@ impl Status {
             broken_by: None,
             settings_error: None,
             discovery_error: None,
+            remarks: Vec::new(),
             wanted: 0,
             open: 0,
             idle: 0,
@@ -90,6 +93,7 @@ impl<K: Carried> Core<K> {
             broken_by: self.broken_by.clone(),
             settings_error: None,
             discovery_error: None,
+            remarks: Vec::new(),
             wanted: self.wanted(),
             open: servers.iter().map(|server| server.open).sum(),
             idle: servers.iter().map(|server| server.idle).sum(),

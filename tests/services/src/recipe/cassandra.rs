@@ -1,10 +1,13 @@
 //! Cassandra, one node: a small heap, a password, everything that is written kept for a restart. There is no Debian
 //! package; its jars come from Maven Central, checked by one sum over all of them.
 
+mod certificates;
 mod native;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+pub use certificates::ROOTS;
 
 use super::maven::Artifact;
 use super::{Absent, Place, Recipe, program, shown, words};
@@ -111,7 +114,8 @@ impl Recipe for Cassandra {
         };
         let logback = write("logback.xml", LOGBACK)?;
         // Its port is in the name, so that a command line tells whether the settings are still the right ones.
-        let settings = write(&format!("{port}.yaml"), &settings(port))?;
+        let keys = certificates::provide(place)?;
+        let settings = write(&format!("{port}.yaml"), &settings(port, &shown(&keys)))?;
         let data = shown(&place.data());
         let mut arguments = words(JVM);
         arguments.extend(EXPORTS.map(|package| format!("--add-exports={package}=ALL-UNNAMED")));
@@ -156,7 +160,7 @@ impl Recipe for Cassandra {
 }
 
 /// Between nodes it needs a second port; an address of its own, made of the first, keeps those apart.
-fn settings(port: u16) -> String {
+fn settings(port: u16, keys: &str) -> String {
     let [high, low] = port.to_be_bytes();
     let between = format!("127.77.{high}.{low}");
     let mut yaml = String::new();
@@ -183,6 +187,10 @@ fn settings(port: u16) -> String {
     for (name, value) in lines {
         let _ = writeln!(yaml, "{name}: {value}");
     }
+    // With TLS for those who want it.
+    yaml += "client_encryption_options:\n  enabled: true\n  optional: true\n  store_type: PKCS12\n";
+    let _ = writeln!(yaml, "  keystore_password: {}", certificates::STORE_PASSWORD);
+    let _ = writeln!(yaml, "  keystore: {keys}");
     yaml + "seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: \""
         + &between
         + "\"\n"
