@@ -1,5 +1,6 @@
 //! CQL as the pool sees it: opens connections, asks who is there, and remembers who holds what.
 
+mod keys;
 mod login;
 mod map;
 mod presence;
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use honeyflow_pool::{self as pool, Server, ServerId, Verdict};
+use honeyflow_pool::settings::Table;
+use honeyflow_pool::{self as pool, Server, ServerId, SettingsError, Verdict};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -35,7 +37,9 @@ const RETURN_TIME: Duration = Duration::from_secs(10);
 /// A cluster of CQL servers.
 #[derive(Debug)]
 pub struct Cluster {
-    settings: Settings,
+    /// As the program gave them, and with what the tables of the pool's settings say.
+    base: Settings,
+    settings: ArcSwap<Settings>,
     map: ArcSwap<Map>,
     statements: Arc<Cache>,
     refusals: Refusals,
@@ -47,7 +51,8 @@ pub struct Cluster {
 impl Cluster {
     pub fn new(settings: Settings) -> Self {
         Self {
-            settings,
+            settings: ArcSwap::from_pointee(settings.clone()),
+            base: settings,
             map: ArcSwap::default(),
             statements: Arc::new(Cache::new(STATEMENTS_MAX)),
             refusals: Refusals::default(),
@@ -78,7 +83,7 @@ impl Cluster {
     }
 
     fn compare_compression(&self, connection: &Connection) {
-        let (asked, got) = (self.settings.compression, connection.compression());
+        let (asked, got) = (self.settings.load().compression, connection.compression());
         let remark = format!(
             "compression {asked:?} was asked for, {} has {got:?} on {}",
             connection.server(),
@@ -113,7 +118,7 @@ impl pool::Connector for Cluster {
             return Err(refused);
         }
         let address: Arc<str> = to.address.to_string().into();
-        let settings = Settings { write_timeout: limits.write, ..self.settings.clone() };
+        let settings = Settings { write_timeout: limits.write, ..(**self.settings.load()).clone() };
         let (dialled, within) = (to.address, connection::Limits { tcp: limits.tcp, ready: limits.ready });
         let dial = || connection::tcp(dialled, &settings, within.tcp);
         let opened = Connection::connect_as(&address, &settings, within, dial).await;
@@ -162,6 +167,12 @@ impl pool::Connector for Cluster {
 
     fn verdict(&self, error: &Error) -> Verdict {
         verdict(&error.cause)
+    }
+
+    /// For new connections; those that are open stay as they are.
+    fn configure(&self, own: &Table) -> Result<(), SettingsError> {
+        self.settings.store(Arc::new(keys::read(&self.base, own)?));
+        Ok(())
     }
 
     fn remarks(&self) -> Vec<String> {

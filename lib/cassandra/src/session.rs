@@ -55,6 +55,31 @@ impl Session {
         Ok(Self { pool, token_aware: true })
     }
 
+    /// The same with everything from one place: keys of connections stand in the table `cql` below the pool's.
+    ///
+    /// ```no_run
+    /// use honeyflow_cassandra::Session;
+    /// use honeyflow_pool::Section;
+    ///
+    /// # fn example() -> Result<(), honeyflow_pool::SettingsError> {
+    /// let text = r#"
+    /// [cassandra]
+    /// servers = ["10.0.0.1", "10.0.0.2"]
+    /// [cassandra.cql]
+    /// user = "bee"
+    /// password = "env:CASSANDRA_PASSWORD"
+    /// "#;
+    /// let session = Session::configured(Section::from_toml(text, "cassandra")?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn configured(settings: impl Provider) -> Result<Self, SettingsError> {
+        Self::open(Settings::default(), settings)
+    }
+
     /// Whether requests go to those who hold the data; on unless said otherwise.
     #[must_use]
     pub fn token_aware(self, token_aware: bool) -> Self {

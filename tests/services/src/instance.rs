@@ -50,7 +50,11 @@ enum Unready {
 impl Instance {
     /// Makes the folder, nothing is started. An absent program is `Error::Missing`.
     pub fn at(folder: &Path, server: Server, upstream: Option<Upstream>, arguments: &[&str]) -> Result<Self, Error> {
-        let recipe = recipe::of(server, upstream)?;
+        Self::of(folder, server, recipe::of(server, upstream)?, arguments)
+    }
+
+    /// The same by a recipe that is given.
+    pub fn of(folder: &Path, server: Server, recipe: Box<dyn Recipe>, arguments: &[&str]) -> Result<Self, Error> {
         let program = recipe.program().map_err(|Absent(what)| Error::Missing(format!("{what} is not installed")))?;
         let folder = folder::make(folder)?;
         let account = Account::for_folder(recipe.accounts(), &folder)?;
@@ -79,7 +83,8 @@ impl Instance {
         let mut preferred = preferred_port;
         let mut taken = String::new();
         for _ in 0..PORT_TRIES {
-            let port = port::free(preferred.take()).ok_or_else(|| Error::failed("no free port in 20000–32000"))?;
+            let port = port::free(self.recipe.address(), preferred.take())
+                .ok_or_else(|| Error::failed("no free port in 20000–32000"))?;
             match self.start_at(port) {
                 Ok(started) => return Ok(started),
                 Err(Unready::PortTaken(log)) => taken = log,
@@ -111,7 +116,7 @@ impl Instance {
                 kill_family(self.server, self.folder());
                 let _ = child.wait();
                 let log = self.log_end();
-                if died && !port::is_free(port) {
+                if died && !port::is_free(self.recipe.address(), port) {
                     return Err(Unready::PortTaken(log));
                 }
                 let log = if log.is_empty() { String::new() } else { format!("; its log ends with\n{log}") };

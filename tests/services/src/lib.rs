@@ -21,6 +21,7 @@
 
 mod account;
 mod ask;
+mod cassandras;
 mod error;
 mod folder;
 mod guard;
@@ -34,6 +35,7 @@ mod server;
 mod shared;
 mod throwaway;
 
+pub use cassandras::Cassandras;
 pub use error::Error;
 pub use guard::Guard;
 pub use record::Record;

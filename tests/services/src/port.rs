@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A free port; `preferred` if that one is free.
-pub fn free(preferred: Option<u16>) -> Option<u16> {
-    choose(preferred, start(), is_free)
+/// A port that is free at this address; `preferred` if that one is.
+pub fn free(at: Ipv4Addr, preferred: Option<u16>) -> Option<u16> {
+    choose(preferred, start(), |port| is_free(at, port))
 }
 
-pub fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+pub fn is_free(at: Ipv4Addr, port: u16) -> bool {
+    TcpListener::bind((at, port)).is_ok()
 }
 
 /// Each search begins elsewhere, so that two who search at once seldom meet.
@@ -36,8 +36,11 @@ mod tests {
     fn a_port_in_use_is_avoided() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
-        assert!(!is_free(port));
-        assert_ne!(free(Some(port)), Some(port));
+        let here = Ipv4Addr::LOCALHOST;
+        assert!(!is_free(here, port));
+        assert_ne!(free(here, Some(port)), Some(port));
+        // Each address has ports of its own.
+        assert!(is_free(Ipv4Addr::new(127, 0, 0, 9), port));
     }
 
     #[test]
@@ -51,6 +54,6 @@ mod tests {
         assert_eq!(choose(None, COUNT - 1, |port| port == FIRST), Some(FIRST));
         assert_eq!(choose(None, 5, |port| port == FIRST + 4), Some(FIRST + 4));
         assert_eq!(choose(None, 0, |_| false), None);
-        assert!((0..100).all(|_| free(None).is_some_and(|port| (20_000..32_000).contains(&port))));
+        assert!((0..100).all(|_| free(Ipv4Addr::LOCALHOST, None).is_some_and(|port| (20_000..32_000).contains(&port))));
     }
 }

@@ -8,6 +8,7 @@ mod pgbouncer;
 mod postgres;
 mod redis;
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::account::Account;
@@ -28,6 +29,8 @@ impl Place {
     }
 }
 
+pub use cassandra::{Cassandra, Member, native};
+
 /// The file of those who vouch for a server that speaks TLS, in the folder of its instance.
 pub const ROOTS: &str = cassandra::ROOTS;
 
@@ -37,7 +40,7 @@ pub struct Upstream {
     pub secret: String,
 }
 
-pub trait Recipe {
+pub trait Recipe: Send + Sync {
     /// The server's program; the error names what is not there.
     fn program(&self) -> Result<PathBuf, Absent>;
     /// Users to run it as when we are root, best first.
@@ -49,6 +52,11 @@ pub trait Recipe {
     /// Logs in and asks for something; the answer is the version. `pid` is who should answer.
     fn ask(&self, place: &Place, port: u16, pid: u32) -> Result<String, String>;
     fn url(&self, place: &Place, port: u16) -> String;
+
+    /// Where it listens.
+    fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::LOCALHOST
+    }
 }
 
 /// A program that this machine does not have.
@@ -59,7 +67,7 @@ pub fn of(server: Server, upstream: Option<Upstream>) -> Result<Box<dyn Recipe>,
         (Server::Postgres, _) => Box::new(postgres::Postgres),
         (Server::Mariadb, _) => Box::new(mariadb::Mariadb),
         (Server::Redis, _) => Box::new(redis::Redis),
-        (Server::Cassandra, _) => Box::new(cassandra::Cassandra),
+        (Server::Cassandra, _) => Box::new(cassandra::Cassandra::alone()),
         (Server::Opensearch, _) => Box::new(opensearch::Opensearch),
         (Server::Pgbouncer, Some(upstream)) => Box::new(pgbouncer::Pgbouncer { upstream }),
         (Server::Pgbouncer, None) => return Err(Error::failed("pgbouncer needs a PostgreSQL behind it")),
@@ -73,7 +81,7 @@ pub fn is_installed(server: Server) -> bool {
         Server::Mariadb => mariadb::Mariadb.program().is_ok(),
         Server::Redis => redis::Redis.program().is_ok(),
         Server::Pgbouncer => pgbouncer::program().is_ok(),
-        Server::Cassandra => cassandra::Cassandra.program().is_ok(),
+        Server::Cassandra => cassandra::Cassandra::alone().program().is_ok(),
         Server::Opensearch => opensearch::Opensearch.program().is_ok(),
     }
 }

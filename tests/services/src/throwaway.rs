@@ -1,6 +1,6 @@
 //! A server for one test, which may do anything to it. It is gone with the value, and with the process if that dies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use crate::folder;
 use crate::guard::Guard;
 use crate::instance::{self, Instance, Started};
 use crate::process::{self, Signal};
+use crate::recipe::{self, Recipe};
 use crate::record::Record;
 use crate::server::Server;
 
@@ -27,13 +28,23 @@ pub struct Throwaway {
 
 impl Throwaway {
     pub fn new(server: Server, arguments: &[&str]) -> Result<Self, Error> {
+        Self::of(server, recipe::of(server, None)?, arguments, None)
+    }
+
+    /// By this recipe, and at this port if it is free.
+    pub(crate) fn of(
+        server: Server,
+        recipe: Box<dyn Recipe>,
+        arguments: &[&str],
+        port: Option<u16>,
+    ) -> Result<Self, Error> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{server}-{}-{count}", std::process::id());
         let folder = folder::make(&folder::of_target().join("throwaway").join(name))?;
         let guard = Guard::over_throwaway(server, folder.clone())?;
-        let started = Instance::at(&folder, server, None, arguments)
-            .and_then(|instance| instance.start(None).map(|started| (instance, started)));
+        let started = Instance::of(&folder, server, recipe, arguments)
+            .and_then(|instance| instance.start(port).map(|started| (instance, started)));
         match started {
             Ok((instance, Started { child, record })) => Ok(Self { server, instance, child, record, _guard: guard }),
             Err(error) => {
@@ -110,6 +121,10 @@ impl Throwaway {
         self.kill();
         self.instance.remove_data()?;
         self.start()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.instance.folder()
     }
 
     fn family(&self) -> Vec<u32> {

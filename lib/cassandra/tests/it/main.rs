@@ -3,6 +3,7 @@
 mod codec;
 mod connection;
 mod differential;
+mod faults;
 mod hostile;
 mod random;
 mod real;

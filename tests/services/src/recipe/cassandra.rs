@@ -1,10 +1,12 @@
-//! Cassandra, one node: a small heap, a password, everything that is written kept for a restart. There is no Debian
-//! package; its jars come from Maven Central, checked by one sum over all of them.
+//! Cassandra: a small heap, everything that is written kept for a restart. Alone it wants a password; of several nodes
+//! none does, since who may log in would be kept at one of them. There is no Debian package; its jars come from Maven
+//! Central, checked by one sum over all of them.
 
 mod certificates;
-mod native;
+pub mod native;
 
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 pub use certificates::ROOTS;
@@ -14,7 +16,57 @@ use super::{Absent, Place, Recipe, program, shown, words};
 use crate::error::Error;
 use crate::record::write_private;
 
-pub struct Cassandra;
+pub struct Cassandra {
+    member: Option<Member>,
+}
+
+/// One node of several. All have the same port, each an address of its own.
+#[derive(Clone, Copy)]
+pub struct Member {
+    /// From 1 on.
+    pub number: u8,
+    /// How many there are at the beginning; a later one joins those.
+    pub founders: u8,
+    pub port: u16,
+}
+
+impl Member {
+    pub fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(127, 0, 0, self.number)
+    }
+
+    fn joins(self) -> bool {
+        self.number > self.founders
+    }
+
+    /// Where it can be asked about itself by Java's own means.
+    pub fn management_port(self) -> u16 {
+        self.port - 10_000 + u16::from(self.number)
+    }
+}
+
+impl Cassandra {
+    pub fn alone() -> Self {
+        Self { member: None }
+    }
+
+    pub fn among_others(member: Member) -> Self {
+        Self { member: Some(member) }
+    }
+
+    /// What the server's own tools need, too.
+    pub fn tool_arguments() -> Result<Vec<String>, Error> {
+        let mut arguments = opened();
+        arguments.extend(["-cp".to_owned(), format!("{}/*", shown(&JARS.provide()?))]);
+        Ok(arguments)
+    }
+}
+
+fn opened() -> Vec<String> {
+    let exports = EXPORTS.map(|package| format!("--add-exports={package}=ALL-UNNAMED"));
+    let opens = OPENS.map(|package| format!("--add-opens={package}=ALL-UNNAMED"));
+    exports.into_iter().chain(opens).collect()
+}
 
 const USER: &str = "honeyflow";
 
@@ -62,7 +114,7 @@ const EXPORTS: [&str; 9] = [
     "jdk.compiler/com.sun.tools.javac.file",
     "jdk.attach/sun.tools.attach",
 ];
-const OPENS: [&str; 14] = [
+const OPENS: [&str; 15] = [
     "java.base/java.lang.module",
     "java.base/jdk.internal.loader",
     "java.base/jdk.internal.ref",
@@ -77,6 +129,7 @@ const OPENS: [&str; 14] = [
     "java.base/java.lang.reflect",
     "jdk.compiler/com.sun.tools.javac",
     "java.base/java.util",
+    "java.base/java.lang",
 ];
 
 const LOGBACK: &str = r#"<configuration scan="false">
@@ -115,19 +168,22 @@ impl Recipe for Cassandra {
         let logback = write("logback.xml", LOGBACK)?;
         // Its port is in the name, so that a command line tells whether the settings are still the right ones.
         let keys = certificates::provide(place)?;
-        let settings = write(&format!("{port}.yaml"), &settings(port, &shown(&keys)))?;
+        let settings = write(&format!("{port}.yaml"), &self.settings(port, &shown(&keys)))?;
         let data = shown(&place.data());
         let mut arguments = words(JVM);
-        arguments.extend(EXPORTS.map(|package| format!("--add-exports={package}=ALL-UNNAMED")));
-        arguments.extend(OPENS.map(|package| format!("--add-opens={package}=ALL-UNNAMED")));
+        arguments.extend(opened());
+        if let Some(member) = self.member {
+            arguments.push(format!("-Dcassandra.jmx.local.port={}", member.management_port()));
+        }
+        // One that joins must have heard of the others before it asks them for its part.
+        let ring_delay = if self.member.is_some_and(Member::joins) { 5000 } else { 0 };
         arguments.extend([
-            "--add-opens=java.base/java.lang=ALL-UNNAMED".to_owned(),
             format!("-javaagent:{}/jamm-0.4.0.jar", shown(&jars)),
             format!("-Dcassandra.config=file://{settings}"),
             format!("-Dcassandra.storagedir={data}"),
             format!("-Dcassandra.logdir={data}"),
             format!("-Dlogback.configurationFile={logback}"),
-            "-Dcassandra.ring_delay_ms=0".to_owned(),
+            format!("-Dcassandra.ring_delay_ms={ring_delay}"),
             "-cp".to_owned(),
             format!("{}/*", shown(&jars)),
             "org.apache.cassandra.service.CassandraDaemon".to_owned(),
@@ -136,6 +192,9 @@ impl Recipe for Cassandra {
     }
 
     fn ask(&self, place: &Place, port: u16, _pid: u32) -> Result<String, String> {
+        if self.member.is_some() {
+            return native::Client::connect(self.address(), port)?.version();
+        }
         // An open port is early: the login works about a second later.
         match native::Client::login(port, USER, &place.secret) {
             Ok(mut client) => client.version(),
@@ -155,43 +214,63 @@ impl Recipe for Cassandra {
     }
 
     fn url(&self, place: &Place, port: u16) -> String {
-        format!("cassandra://{USER}:{}@127.0.0.1:{port}/", place.secret)
+        match self.member {
+            None => format!("cassandra://{USER}:{}@127.0.0.1:{port}/", place.secret),
+            Some(member) => format!("cassandra://{}:{port}/", member.address()),
+        }
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        self.member.map_or(Ipv4Addr::LOCALHOST, Member::address)
     }
 }
 
-/// Between nodes it needs a second port; an address of its own, made of the first, keeps those apart.
-fn settings(port: u16, keys: &str) -> String {
+/// Between nodes they need a second port; addresses of their own, made of the first, keep those apart.
+fn between(number: u8, port: u16) -> Ipv4Addr {
     let [high, low] = port.to_be_bytes();
-    let between = format!("127.77.{high}.{low}");
-    let mut yaml = String::new();
-    let lines = [
-        ("cluster_name", "honeyflow"),
-        ("num_tokens", "16"),
-        ("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
-        ("endpoint_snitch", "SimpleSnitch"),
-        ("commitlog_sync", "periodic"),
-        ("commitlog_sync_period", "10000ms"),
-        ("listen_address", &between),
-        ("rpc_address", "127.0.0.1"),
-        ("storage_port", "7000"),
-        ("native_transport_port", &port.to_string()),
-        ("auto_bootstrap", "false"),
-        ("authenticator", "PasswordAuthenticator"),
-        ("authorizer", "CassandraAuthorizer"),
-        ("role_manager", "CassandraRoleManager"),
-        // Limits follow the heap, and this one is small.
-        ("native_transport_max_request_data_in_flight", "128MiB"),
-        ("native_transport_max_request_data_in_flight_per_ip", "64MiB"),
-        ("native_transport_max_message_size", "16MiB"),
-    ];
-    for (name, value) in lines {
-        let _ = writeln!(yaml, "{name}: {value}");
+    Ipv4Addr::new(127, 77 + number, high, low)
+}
+
+impl Cassandra {
+    fn settings(&self, port: u16, keys: &str) -> String {
+        let (number, founders) = self.member.map_or((0, 0..=0), |member| (member.number, 1..=member.founders));
+        let seeds: Vec<String> = founders.map(|founder| between(founder, port).to_string()).collect();
+        let (authenticator, authorizer) = match self.member {
+            None => ("PasswordAuthenticator", "CassandraAuthorizer"),
+            Some(_) => ("AllowAllAuthenticator", "AllowAllAuthorizer"),
+        };
+        let mut yaml = String::new();
+        let lines = [
+            ("cluster_name", "honeyflow"),
+            ("num_tokens", "16"),
+            ("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
+            ("endpoint_snitch", "SimpleSnitch"),
+            ("commitlog_sync", "periodic"),
+            ("commitlog_sync_period", "10000ms"),
+            ("listen_address", &between(number, port).to_string()),
+            ("rpc_address", &self.address().to_string()),
+            ("storage_port", "7000"),
+            ("native_transport_port", &port.to_string()),
+            ("auto_bootstrap", if self.member.is_some_and(Member::joins) { "true" } else { "false" }),
+            ("authenticator", authenticator),
+            ("authorizer", authorizer),
+            ("role_manager", "CassandraRoleManager"),
+            // A node that is gone is known to be gone in twelve seconds instead of twenty.
+            ("phi_convict_threshold", "5"),
+            // Limits follow the heap, and this one is small.
+            ("native_transport_max_request_data_in_flight", "128MiB"),
+            ("native_transport_max_request_data_in_flight_per_ip", "64MiB"),
+            ("native_transport_max_message_size", "16MiB"),
+        ];
+        for (name, value) in lines {
+            let _ = writeln!(yaml, "{name}: {value}");
+        }
+        // With TLS for those who want it.
+        yaml += "client_encryption_options:\n  enabled: true\n  optional: true\n  store_type: PKCS12\n";
+        let _ = writeln!(yaml, "  keystore_password: {}", certificates::STORE_PASSWORD);
+        let _ = writeln!(yaml, "  keystore: {keys}");
+        yaml += "seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n";
+        let _ = writeln!(yaml, "      - seeds: \"{}\"", seeds.join(","));
+        yaml
     }
-    // With TLS for those who want it.
-    yaml += "client_encryption_options:\n  enabled: true\n  optional: true\n  store_type: PKCS12\n";
-    let _ = writeln!(yaml, "  keystore_password: {}", certificates::STORE_PASSWORD);
-    let _ = writeln!(yaml, "  keystore: {keys}");
-    yaml + "seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      - seeds: \""
-        + &between
-        + "\"\n"
 }

@@ -20,15 +20,21 @@ pub struct Client {
 
 impl Client {
     pub fn login(port: u16, user: &str, password: &str) -> Result<Self, String> {
+        let mut client = Self::connect(Ipv4Addr::LOCALHOST, port)?;
+        client.ask(opcode::AUTH_RESPONSE, &long_string(&format!("\0{user}\0{password}")))?;
+        Ok(client)
+    }
+
+    /// To one that wants no password.
+    pub fn connect(at: Ipv4Addr, port: u16) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
-        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), ANSWER_TIME);
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((at, port)), ANSWER_TIME);
         let mut client = Self { stream: stream.map_err(text)? };
         client.stream.set_read_timeout(Some(ANSWER_TIME)).map_err(text)?;
         client.stream.set_write_timeout(Some(ANSWER_TIME)).map_err(text)?;
         let mut options = 1_u16.to_be_bytes().to_vec();
         options.extend([string("CQL_VERSION"), string("3.0.0")].concat());
         client.ask(opcode::STARTUP, &options)?;
-        client.ask(opcode::AUTH_RESPONSE, &long_string(&format!("\0{user}\0{password}")))?;
         Ok(client)
     }
 

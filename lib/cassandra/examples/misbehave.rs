@@ -1,0 +1,137 @@
+//! A session at work, and what its pool says every second: `cargo run -p honeyflow-cassandra --example misbehave`.
+//!
+//! With addresses, those servers are written to and read from, in a keyspace `misbehave` that is made for it. Without,
+//! three nodes of Cassandra are started for it; after some seconds one of them is stopped (SIGSTOP), later continued, then
+//! another is killed and started again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use honeyflow_cassandra::{Consistency, Options, Session};
+use honeyflow_pool::{Drain, Section};
+use honeyflow_services::Cassandras;
+use tokio::time::Instant;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const CALLERS: i32 = 16;
+
+/// What happens when, in seconds after the load began.
+const PLAN: [(u64, &str, usize); 4] = [(4, "stop", 1), (14, "continue", 1), (22, "kill", 2), (26, "start", 2)];
+const END: u64 = 50;
+
+#[derive(Default)]
+struct Answers {
+    good: AtomicU64,
+    failed: AtomicU64,
+    /// In microseconds.
+    slowest: AtomicU64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let named: Vec<SocketAddr> =
+        std::env::args().skip(1).map(|word| word.parse()).collect::<std::result::Result<_, _>>()?;
+    let own = if named.is_empty() {
+        println!("starting three nodes");
+        Some(tokio::task::spawn_blocking(|| Cassandras::start(3)).await??)
+    } else {
+        None
+    };
+    let servers = own.as_ref().map_or(named, Cassandras::addresses);
+    let settings = format!(
+        "[cassandra]\nservers = {:?}\nspeculate-after = \"50ms\"\n",
+        servers.iter().map(ToString::to_string).collect::<Vec<_>>()
+    );
+    print!("{settings}");
+    let session = Session::configured(Section::from_toml(&settings, "cassandra")?)?;
+    let patient = Options::within(Duration::from_secs(60)).idempotent();
+    let replicas = servers.len().min(3);
+    for statement in [
+        format!(
+            "CREATE KEYSPACE IF NOT EXISTS misbehave WITH replication = \
+             {{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
+        ),
+        "CREATE TABLE IF NOT EXISTS misbehave.t (id int PRIMARY KEY, n int)".to_owned(),
+    ] {
+        session.query(&statement, &patient).await?;
+    }
+    let answers = Arc::new(Answers::default());
+    let callers: Vec<_> = (0..CALLERS).map(|id| tokio::spawn(call(session.clone(), id, answers.clone()))).collect();
+    watch(&session, own, &answers).await?;
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    println!("closed: {:?}", session.pool().control().close(Drain::within(Duration::from_secs(5))).await.1);
+    Ok(())
+}
+
+/// Writes and reads one key, for ever.
+async fn call(session: Session, id: i32, answers: Arc<Answers>) -> Result<()> {
+    let put = session.prepare("INSERT INTO misbehave.t (id, n) VALUES (?, ?)").await?;
+    let get = session.prepare("SELECT n FROM misbehave.t WHERE id = ?").await?;
+    let how = Options::within(Duration::from_secs(2)).consistency(Consistency::LocalQuorum).idempotent();
+    for n in 0.. {
+        let begun = Instant::now();
+        let done = match session.execute(&put, (id, n), &how).await {
+            Ok(_) => session.execute(&get, (id,), &how).await.map(drop),
+            Err(error) => Err(error),
+        };
+        let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        answers.slowest.fetch_max(took, Ordering::Relaxed);
+        match done {
+            Ok(()) => answers.good.fetch_add(1, Ordering::Relaxed),
+            Err(error) => {
+                println!("        {error}");
+                answers.failed.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn watch(session: &Session, mut own: Option<Cassandras>, answers: &Answers) -> Result<()> {
+    let begun = Instant::now();
+    for second in 1..=if own.is_some() { END } else { u64::MAX } {
+        tokio::time::sleep_until(begun + Duration::from_secs(second)).await;
+        show(session, second, answers);
+        for (_, what, node) in PLAN.iter().filter(|(at, _, _)| *at == second) {
+            own = match own {
+                Some(nodes) => Some(tokio::task::spawn_blocking(move || act(nodes, what, *node)).await??),
+                None => None,
+            };
+        }
+    }
+    Ok(())
+}
+
+fn act(mut nodes: Cassandras, what: &str, at: usize) -> Result<Cassandras> {
+    let address = nodes.addresses()[at];
+    println!("        {what} {address}");
+    let node = nodes.node_mut(at).ok_or("no such node")?;
+    match what {
+        "stop" => node.pause(),
+        "continue" => node.resume(),
+        "kill" => node.kill(),
+        _ => node.start()?,
+    }
+    Ok(nodes)
+}
+
+fn show(session: &Session, second: u64, answers: &Answers) {
+    let (good, failed) = (answers.good.swap(0, Ordering::Relaxed), answers.failed.swap(0, Ordering::Relaxed));
+    let slowest = Duration::from_micros(answers.slowest.swap(0, Ordering::Relaxed));
+    let status = session.pool().status();
+    print!("{second:>3} s  {good:>4} good, {failed} failed, slowest {:>4} ms ", slowest.as_millis());
+    for server in &status.servers {
+        let state = format!("{:?}", server.state).to_lowercase();
+        print!(" | {} {state:<7} {}/{} open", server.server.address.ip(), server.open, server.target);
+    }
+    println!();
+    for server in &status.servers {
+        if let (Some(error), 0) = (&server.last_error, server.open) {
+            println!("        {error}");
+        }
+    }
+}
