@@ -1,6 +1,14 @@
 //! HTTP/2: one connection, many requests, and a caller that leaves takes nothing with it.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use honeyflow_pool::{Connection, Connector, Dial, Pool, Server, Settings};
@@ -10,7 +18,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream},
     sync::{Semaphore, watch},
 };
 use tokio_rustls::TlsAcceptor;
@@ -29,12 +37,27 @@ struct Two {
     gate: watch::Sender<bool>,
     waiting: watch::Sender<usize>,
     dialled: Arc<Semaphore>,
+    /// How many bytes of what it says arrive before the connection breaks.
+    breaks_after: Option<u64>,
+    /// How many did.
+    said: Arc<AtomicU64>,
+    /// Instead of anything that it should say; then it closes.
+    says: Option<Vec<u8>>,
 }
 
 impl Two {
     fn plain() -> Two {
         let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
-        Two { tls: None, speaks: true, gate, waiting, dialled: Arc::new(Semaphore::new(0)) }
+        Two {
+            tls: None,
+            speaks: true,
+            gate,
+            waiting,
+            dialled: Arc::new(Semaphore::new(0)),
+            breaks_after: None,
+            said: Arc::default(),
+            says: None,
+        }
     }
 
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
@@ -56,6 +79,31 @@ impl Two {
         } else {
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
         }
+    }
+}
+
+impl Two {
+    /// Breaks in both directions, as a cable does.
+    fn relay(&self, far: DuplexStream, bytes: u64) -> DuplexStream {
+        let (server, mut between) = tokio::io::duplex(4096);
+        let said = self.said.clone();
+        tokio::spawn(async move {
+            let (mut asked, mut told) = tokio::io::split(far);
+            let (from, mut to) = tokio::io::split(&mut between);
+            let mut heard = from.take(bytes);
+            let telling = async {
+                let mut chunk = [0; 256];
+                while let Ok(length @ 1..) = heard.read(&mut chunk).await {
+                    said.fetch_add(length as u64, Ordering::SeqCst);
+                    let _ = told.write_all(&chunk[..length]).await;
+                }
+            };
+            tokio::select! {
+                () = telling => {}
+                _ = tokio::io::copy(&mut asked, &mut to) => {}
+            }
+        });
+        server
     }
 }
 
@@ -81,7 +129,18 @@ impl Dial for Two {
         let (near, far) = tokio::io::duplex(4096);
         self.dialled.add_permits(1);
         let server = self.clone();
+        let far = match self.breaks_after {
+            None => far,
+            Some(bytes) => self.relay(far, bytes),
+        };
         tokio::spawn(async move {
+            if let Some(says) = &server.says {
+                let (mut asked, mut told) = tokio::io::split(far);
+                let _ = told.write_all(says).await;
+                let _ = told.shutdown().await;
+                let _ = tokio::io::copy(&mut asked, &mut tokio::io::sink()).await;
+                return;
+            }
             match &server.tls {
                 None => server.clone().serve(far).await,
                 Some(tls) => {
@@ -144,6 +203,43 @@ async fn pl_140_a_caller_that_leaves_takes_its_stream_and_not_the_connection() {
     assert!(connection.broken());
     let error = connection.send(&Request::get("/")).await.unwrap_err();
     assert!(matches!(error.cause, Cause::NotSent(_)), "{error}");
+}
+
+/// PL-165
+#[tokio::test]
+async fn pl_140_an_http2_connection_that_breaks_at_any_byte_gives_no_half_answer() {
+    let exchange = async |breaks_after| {
+        let server = Two { breaks_after: Some(breaks_after), ..Two::plain() };
+        let connection = connect(&server, config(Http::Two)).await?;
+        let answer = within("an end", connection.send(&Request::get("/answer"))).await?;
+        Ok::<_, Error>((answer.body, server.said.load(Ordering::SeqCst)))
+    };
+    let whole = exchange(u64::MAX).await.unwrap().1;
+    assert!(whole > 60, "{whole}");
+    let mut broken = 0;
+    for end in 0..whole {
+        match exchange(end).await {
+            // The last bytes are of no answer.
+            Ok((body, _)) => assert_eq!(body, "/answer"),
+            Err(error) => {
+                assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{error}");
+                assert!(matches!(error.cause, Cause::Lost(_) | Cause::NotSent(_) | Cause::Malformed(_)), "{error}");
+                broken += 1;
+            }
+        }
+    }
+    assert!(broken > 60, "{broken}");
+}
+
+#[tokio::test]
+async fn pl_140_what_is_no_http2_is_an_error_that_names_the_server() {
+    for said in
+        [&b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"[..], b"\0\0\0\0\0\0\0\0\0", &[0xff; 4096], b""]
+    {
+        let error = connect(&Two { says: Some(said.to_vec()), ..Two::plain() }, config(Http::Two)).await.unwrap_err();
+        assert!(matches!(error.cause, Cause::Lost(_) | Cause::NotSent(_) | Cause::Malformed(_)), "{error}");
+        assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{error}");
+    }
 }
 
 struct Certified {

@@ -2,6 +2,7 @@
 //! against a real OpenSearch for what only that can.
 
 mod cluster;
+mod conformance;
 mod connection;
 mod hostile;
 mod http2;
