@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Change, Core, Effects, Key, handoff::Refusal};
+use super::{Carried, Change, Core, Effects, Key};
 use crate::error::Kind;
 
 /// Where a drain leads.
@@ -192,7 +192,7 @@ impl<K: Carried> Core<K> {
         let queued: Vec<Key> = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(key, _)| key).collect();
         let count = queued.len();
         for waiter in queued {
-            self.fail_waiter(waiter, Refusal::of(kind), effects);
+            self.fail_waiter(waiter, kind, effects);
         }
         count
     }
@@ -201,7 +201,7 @@ impl<K: Carried> Core<K> {
     pub fn broke(&mut self, why: &str, effects: &mut Effects<K>) {
         (self.state, self.draining, self.broken_by) = (State::Broken, None, Some(why.into()));
         for (_, waiter) in self.waiters.iter_mut() {
-            waiter.outcome = super::handoff::Outcome::Failed(Refusal::of(Kind::Broken));
+            waiter.outcome = super::handoff::Outcome::Failed(Kind::Broken);
             effects.wake.extend(waiter.waker.take());
         }
     }

@@ -105,7 +105,7 @@ pub struct Waiter {
 pub enum Outcome {
     Queued,
     Given(Key),
-    Failed(Refusal),
+    Failed(Kind),
 }
 
 impl Waiter {
@@ -298,7 +298,7 @@ impl<K: Carried> Core<K> {
         match last {
             Some((place, waiter)) if newcomer < place => {
                 self.counters.waiters_displaced += 1;
-                self.fail_waiter(waiter, Refusal::of(Kind::QueueFull), effects);
+                self.fail_waiter(waiter, Kind::QueueFull, effects);
                 true
             }
             _ => false,
@@ -345,16 +345,16 @@ impl<K: Carried> Core<K> {
                 }
                 PickUp::Waiting
             }
-            Outcome::Failed(refusal) => {
+            Outcome::Failed(kind) => {
                 let waited = now.since(row.arrived);
-                self.waiters.remove(waiter);
-                PickUp::Refused(Refusal { waited, ..refusal })
+                self.waiters.discard(waiter);
+                PickUp::Refused(Refusal { waited, ..Refusal::of(kind) })
             }
             Outcome::Given(connection) => {
                 let waited = now.since(row.arrived);
                 let dead = self.connections.get(connection).is_none_or(|row| row.carried.broken());
                 if !dead {
-                    self.waiters.remove(waiter);
+                    self.waiters.discard(waiter);
                     return PickUp::Lent(self.lent(connection, waited));
                 }
                 self.counters.checkins += 1;
@@ -378,7 +378,7 @@ impl<K: Carried> Core<K> {
         let kind = kind.or(if row.due <= now { Some(Kind::WaitTimeout) } else { None });
         if let Some(kind) = kind.or(gone.then_some(Kind::ServerDown)) {
             let waited = now.since(row.arrived);
-            self.waiters.remove(waiter);
+            self.waiters.discard(waiter);
             return PickUp::Refused(Refusal { waited, ..Refusal::of(kind) });
         }
         (row.outcome, row.waker) = (Outcome::Queued, Some(waker.clone()));
@@ -403,7 +403,7 @@ impl<K: Carried> Core<K> {
         if outcome == Outcome::Queued {
             self.unqueue(waiter);
         }
-        self.waiters.remove(waiter);
+        self.waiters.discard(waiter);
         match outcome {
             Outcome::Queued => self.counters.waiters_gone += 1,
             Outcome::Failed(_) => {}
@@ -423,20 +423,20 @@ impl<K: Carried> Core<K> {
         let waiters = &self.waiters;
         let waits = |key: Key| key != waiter && waiters.get(key).is_some_and(Waiter::queued);
         match target {
-            None => self.waiting.left(class, waits),
+            None => self.waiting.left(class, waiter, waits),
             Some(target) => {
                 if let Some(row) = self.servers.get_mut(target) {
-                    row.waiting.left(class, waits);
+                    row.waiting.left(class, waiter, waits);
                 }
             }
         }
     }
 
-    pub(super) fn fail_waiter(&mut self, waiter: Key, refusal: Refusal, effects: &mut Effects<K>) {
+    pub(super) fn fail_waiter(&mut self, waiter: Key, kind: Kind, effects: &mut Effects<K>) {
         if self.waiters.get(waiter).is_some_and(Waiter::queued) {
             self.unqueue(waiter);
             let row = self.waiters.get_mut(waiter).expect("looked at just now");
-            row.outcome = Outcome::Failed(refusal);
+            row.outcome = Outcome::Failed(kind);
             effects.wake.extend(row.waker.take());
         }
     }
@@ -623,7 +623,7 @@ impl<K: Carried> Core<K> {
             .collect();
         for waiter in due {
             self.counters.waiters_expired += 1;
-            self.fail_waiter(waiter, Refusal::of(Kind::WaitTimeout), effects);
+            self.fail_waiter(waiter, Kind::WaitTimeout, effects);
         }
         self.expire_loans(now, effects);
         self.expire_leaving(now, effects);
@@ -659,7 +659,7 @@ impl<K: Carried> Core<K> {
             if let Some((waiter, _)) = given {
                 self.counters.waiters_expired += 1;
                 let row = self.waiters.get_mut(waiter).expect("found just now");
-                row.outcome = Outcome::Failed(Refusal::of(Kind::WaitTimeout));
+                row.outcome = Outcome::Failed(Kind::WaitTimeout);
                 self.counters.checkins += 1;
                 self.give_back(connection, Ending::Unused, Duration::ZERO, now, effects);
                 continue;

@@ -64,10 +64,13 @@ impl Queue {
     }
 
     /// Takes note that a waiter has left; `waits` tells who still does.
-    pub fn left(&mut self, class: Class, waits: impl Fn(Key) -> bool) {
+    #[inline]
+    pub fn left(&mut self, class: Class, waiter: Key, waits: impl Fn(Key) -> bool) {
         let line = &mut self.classes[class as usize];
         line.live = line.live.saturating_sub(1);
-        if line.entries.len() > 2 * line.live + 32 {
+        if line.entries.front().is_some_and(|(_, first)| *first == waiter) {
+            line.entries.pop_front();
+        } else if line.entries.len() > 2 * line.live + 32 {
             line.entries.retain(|(_, waiter)| waits(*waiter));
         }
     }
@@ -77,7 +80,9 @@ impl Queue {
         let mut best: Option<(Place, Key)> = None;
         for line in &mut self.classes {
             if line.live == 0 {
-                line.entries.clear();
+                if !line.entries.is_empty() {
+                    line.entries.clear();
+                }
                 continue;
             }
             while line.entries.front().is_some_and(|(_, waiter)| !waits(*waiter)) {

@@ -6,8 +6,8 @@ use std::{collections::VecDeque, sync::Arc};
 use honeyflow_runtime::Moment;
 
 use super::{
-    Carried, Change, Core, Effects, Key, handoff::Refusal, health::Health, histogram::Histogram, open::Connecting,
-    pace::Pace, queue::Queue,
+    Carried, Change, Core, Effects, Key, health::Health, histogram::Histogram, open::Connecting, pace::Pace,
+    queue::Queue,
 };
 use crate::{
     error::Kind,
@@ -309,7 +309,7 @@ impl<K: Carried> Core<K> {
             .map(|(key, _)| key)
             .collect();
         for waiter in waiting {
-            self.fail_waiter(waiter, Refusal::of(kind), effects);
+            self.fail_waiter(waiter, kind, effects);
         }
     }
 

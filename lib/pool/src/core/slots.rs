@@ -52,6 +52,16 @@ impl<T> Slots<T> {
         Some(row)
     }
 
+    /// Without moving it out first: rows are large.
+    pub fn discard(&mut self, key: Key) {
+        let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation);
+        if let Some(slot) = slot.filter(|slot| slot.row.is_some()) {
+            slot.row = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(key.index);
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots
             .iter()
@@ -84,5 +94,11 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((slots.get(first), slots.get(second)), (None, Some(&"second")));
         assert_eq!((slots.remove(first), slots.len()), (None, 1));
+        slots.discard(first);
+        assert_eq!(slots.get(second), Some(&"second"));
+        slots.discard(second);
+        slots.discard(second);
+        assert_eq!((slots.get(second), slots.len()), (None, 0));
+        assert_ne!(slots.insert("third"), second);
     }
 }
