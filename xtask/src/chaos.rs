@@ -6,9 +6,9 @@ use crate::{Command, metadata, process};
 
 pub const COMMAND: Command = Command {
     name: "chaos",
-    usage: "chaos embedded|hive [--backend NAME] [--rounds N] …",
+    usage: "chaos embedded|hive|pool [--backend NAME] [--part NAME] [--rounds N] …",
     about: "kill, pause and cut off real processes, then check what they left; hive: leaders paused beyond their lease, \
-            on one backend or all, then without the fence",
+            on one backend or all, then without the fence; pool: servers killed, paused, cut off under a session",
     run,
 };
 
@@ -21,8 +21,8 @@ fn run(arguments: &[String]) -> Result<(), Error> {
     if !metadata::Metadata::of_members()?.packages.iter().any(|package| package.name == PACKAGE) {
         return Err(Error::failed(format!("this tree has no package `{PACKAGE}`; nothing was run")));
     }
-    // The nodes of `hive` are processes of the campaign's own binary.
-    if name != "hive" {
+    // The others are made of the campaign's own binary and of servers.
+    if name == "embedded" {
         process::stage("build", || process::run(process::cargo(["build", "--release", "--package", "honeyflow"])))?;
     }
     let mut command = process::cargo(["run", "--release", "--package", PACKAGE, "--"]);

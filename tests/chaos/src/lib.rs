@@ -1,7 +1,9 @@
 //! Real processes under real faults. `embedded`: a node is killed again and again while an application goes on, and at
 //! the end every document must equal its row. `hive`: leaders are paused beyond their lease, and nothing that they write
-//! afterwards may be accepted.
+//! afterwards may be accepted. `pool`: servers die, fall silent and talk nonsense under a session's load, and afterwards
+//! its pool must be whole.
 
 pub mod embedded;
 pub mod hive;
 mod node;
+pub mod pool;

@@ -1,14 +1,17 @@
-//! `cargo xtask chaos embedded|hive …`: real processes under real faults; what came of it is one JSON object.
+//! `cargo xtask chaos embedded|hive|pool …`: real processes under real faults; what came of it is one JSON object.
 
 use std::{path::PathBuf, process::ExitCode};
 
-use honeyflow_chaos::{embedded, hive};
+use honeyflow_chaos::{embedded, hive, pool};
 use serde::Serialize;
 
 const USAGE: &str = "usage: cargo xtask chaos embedded [--rounds N] [--signal kill|term] [--seed N] [--binary PATH]
        cargo xtask chaos hive [--backend NAME] [--rounds N] [--hives N] [--seed N] [--unfenced]
+       cargo xtask chaos pool [--part scripted|proxy|nodes] [--rounds N] [--callers N] [--seed N]
   hive: without --backend every backend that can be had; the same with the fence off follows, unless --unfenced asks
-        for nothing else";
+        for nothing else
+  pool: without --part all three; of the rounds, 87 in 100 fall to scripted servers in this process, 10 to a proxy
+        before three nodes of Cassandra, 3 to the nodes themselves";
 /// Of the rounds, how many are played again with the fence off.
 const CONTROL_PART: u32 = 20;
 const CONTROL_ROUNDS_MIN: u32 = 10;
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Some("bee") => return hive::bee::run(&words.0[1..]),
         Some("embedded") => embedded(&words),
         Some("hive") => hives(&words),
+        Some("pool") => pools(&words),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -93,6 +97,27 @@ fn hives(words: &Words) -> Result<bool, String> {
         }
         options.fenced = false;
         good &= played(&options)?;
+    }
+    Ok(good)
+}
+
+fn pools(words: &Words) -> Result<bool, String> {
+    let all: u32 = words.number("--rounds", 1000)?;
+    let parts = match words.value("--part") {
+        // Alone, a part has all the rounds.
+        Some(word) => vec![(word.parse()?, all)],
+        None => pool::Part::ALL.map(|part| (part, part.share(all))).to_vec(),
+    };
+    let mut good = true;
+    for (part, rounds) in parts.into_iter().filter(|(_, rounds)| *rounds > 0) {
+        let options =
+            pool::Options { part, rounds, callers: words.number("--callers", 64)?, seed: words.number("--seed", 1)? };
+        let report = pool::run(&options)?;
+        print(&report);
+        if !report.holds() {
+            eprintln!("{}: it does not hold", part.name());
+        }
+        good &= report.holds();
     }
     Ok(good)
 }

@@ -1,0 +1,163 @@
+//! Callers that write numbers and read them back. Each has keys of its own, so it knows what it may read: nothing older
+//! than the last number whose write was acknowledged.
+//!
+//! Numbers are their own timestamps. A write whose answer was lost may come to be executed late; it is then older than
+//! what followed it, and loses.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use honeyflow_cassandra::{Consistency, Options, Session, Statement};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
+
+/// What became of all requests.
+#[derive(Default)]
+pub struct Tally {
+    pub good: AtomicU64,
+    pub failed: AtomicU64,
+    /// Of the failed ones, those that could have been done elsewhere.
+    pub failed_idempotent: AtomicU64,
+    pub wrong: AtomicU64,
+    pub hung: AtomicU64,
+    /// The last of what was wrong or hung, in words.
+    pub complaint: std::sync::Mutex<Option<String>>,
+}
+
+impl Tally {
+    fn complain(&self, what: String) {
+        *self.complaint.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(what);
+    }
+}
+
+pub struct Load {
+    callers: JoinSet<()>,
+    running: watch::Sender<bool>,
+    over: Arc<AtomicBool>,
+    busy: Arc<AtomicU64>,
+    pub tally: Arc<Tally>,
+}
+
+pub const WITHIN: Duration = Duration::from_secs(2);
+/// A machine with two cores and much to do; what hangs takes longer.
+const LATE_AT_MOST: Duration = Duration::from_secs(3);
+const KEYS_EACH: i32 = 4;
+
+#[derive(Clone)]
+struct Caller {
+    session: Session,
+    put: Statement,
+    get: Statement,
+    consistency: Consistency,
+    tally: Arc<Tally>,
+}
+
+impl Load {
+    /// # Errors
+    /// If the statements cannot be prepared.
+    pub async fn start(session: &Session, callers: i32, consistency: Consistency) -> Result<Load, String> {
+        let put = "INSERT INTO chaos.t (id, n) VALUES (?, ?) USING TIMESTAMP ?";
+        let put = session.prepare(put).await.map_err(|error| error.to_string())?;
+        let get = session.prepare("SELECT n FROM chaos.t WHERE id = ?").await.map_err(|error| error.to_string())?;
+        let tally = Arc::new(Tally::default());
+        let caller = Caller { session: session.clone(), put, get, consistency, tally: tally.clone() };
+        let (running, over, busy) =
+            (watch::Sender::new(true), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut all = JoinSet::new();
+        for number in 0..callers {
+            let (caller, mut go, over, busy) = (caller.clone(), running.subscribe(), over.clone(), busy.clone());
+            all.spawn(async move {
+                let mut acknowledged = [0_i64; KEYS_EACH as usize];
+                for turn in 1_i64.. {
+                    if go.wait_for(|go| *go).await.is_err() || over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    busy.fetch_add(1, Ordering::SeqCst);
+                    let own = (turn % i64::from(KEYS_EACH)) as usize;
+                    let key = number * KEYS_EACH + i32::try_from(own).unwrap_or(0);
+                    caller.turn(key, turn, &mut acknowledged[own]).await;
+                    busy.fetch_sub(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            });
+        }
+        Ok(Load { callers: all, running, over, busy, tally })
+    }
+
+    /// Nothing more is asked; false if something that was asked does not end.
+    pub async fn pause(&self) -> bool {
+        self.running.send_replace(false);
+        let by = Instant::now() + WITHIN + LATE_AT_MOST;
+        while self.busy.load(Ordering::SeqCst) > 0 {
+            if Instant::now() > by {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        true
+    }
+
+    pub fn go_on(&self) {
+        self.running.send_replace(true);
+    }
+
+    pub async fn stop(mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.running.send_replace(true);
+        while self.callers.join_next().await.is_some() {}
+    }
+}
+
+impl Caller {
+    /// Every second turn is a write; of those, every second one may not be repeated.
+    async fn turn(&self, key: i32, turn: i64, acknowledged: &mut i64) {
+        let begun = Instant::now();
+        let how = Options::within(WITHIN).consistency(self.consistency);
+        let (writes, idempotent) = ((turn / i64::from(KEYS_EACH)) % 2 == 0, turn % 3 != 0);
+        let how = if idempotent || !writes { how.idempotent() } else { how };
+        let result = if writes {
+            self.session.execute(&self.put, (key, turn, turn), &how).await.map(|_| {
+                *acknowledged = turn;
+            })
+        } else {
+            self.session.execute(&self.get, (key,), &how).await.map(|response| {
+                let read = response.into_rows().first::<(i64,)>();
+                let number = read.as_ref().map(|row| row.map_or(0, |(number,)| number));
+                // What was asked for later than the last acknowledged one may be there, too.
+                if !number.as_ref().is_ok_and(|number| (*acknowledged..=turn).contains(number)) {
+                    self.tally.wrong.fetch_add(1, Ordering::Relaxed);
+                    self.tally
+                        .complain(format!("key {key} at turn {turn}: {read:?} read, {acknowledged} acknowledged"));
+                }
+            })
+        };
+        let took = begun.elapsed();
+        if took > WITHIN + LATE_AT_MOST {
+            self.tally.hung.fetch_add(1, Ordering::Relaxed);
+            self.tally.complain(format!("key {key} at turn {turn} took {took:?}"));
+        }
+        match result {
+            Ok(()) => {
+                self.tally.good.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                tracing_note(&error.to_string());
+                self.tally.failed.fetch_add(1, Ordering::Relaxed);
+                if how.is_idempotent() {
+                    self.tally.failed_idempotent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+/// For whoever wants to see why: `HONEYFLOW_CHAOS_TELL=1`.
+fn tracing_note(error: &str) {
+    if std::env::var_os("HONEYFLOW_CHAOS_TELL").is_some() {
+        eprintln!("  {error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Between a client and a real server: passes bytes on, late, or not at all.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpSocket, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Open,
+    /// Connections are refused, and those that were open have been reset.
+    Refused,
+    /// Nothing is passed on in either direction; afterwards all of it is.
+    Silent,
+    /// What the server says arrives so much later.
+    Late(Duration),
+}
+
+/// One way to one server. Lives on the runtime that made it.
+pub struct Proxy {
+    pub address: SocketAddr,
+    way: watch::Sender<Way>,
+    reset: watch::Sender<()>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    open: AtomicU32,
+    bytes_sent: AtomicU64,
+}
+
+/// Chunks on their way back; more wait at the server.
+const ON_THE_WAY_MAX: usize = 4096;
+
+impl Proxy {
+    /// # Errors
+    /// If nobody can listen there.
+    pub async fn start(at: SocketAddr, server: SocketAddr) -> std::io::Result<Proxy> {
+        let listener = listener(at)?;
+        let address = listener.local_addr()?;
+        let (way, reset) = (watch::Sender::new(Way::Open), watch::Sender::new(()));
+        let counts = Arc::new(Counts::default());
+        let link = Link { server, way: way.subscribe(), reset: reset.subscribe(), counts: counts.clone() };
+        tokio::spawn(listen(address, listener, link));
+        Ok(Proxy { address, way, reset, counts })
+    }
+
+    pub fn set(&self, way: Way) {
+        self.way.send_replace(way);
+        if way == Way::Refused {
+            self.reset();
+        }
+    }
+
+    pub fn reset(&self) {
+        self.reset.send_replace(());
+    }
+
+    pub fn open(&self) -> u32 {
+        self.counts.open.load(Ordering::SeqCst)
+    }
+
+    /// Towards the server, since the beginning: what share of the requests it got.
+    pub fn bytes_sent(&self) -> u64 {
+        self.counts.bytes_sent.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Clone)]
+struct Link {
+    server: SocketAddr,
+    way: watch::Receiver<Way>,
+    reset: watch::Receiver<()>,
+    counts: Arc<Counts>,
+}
+
+fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(1024)
+}
+
+async fn listen(address: SocketAddr, first: TcpListener, mut link: Link) {
+    let mut listening = Some(first);
+    loop {
+        let refused = *link.way.borrow_and_update() == Way::Refused;
+        if refused {
+            listening = None;
+        } else if listening.is_none() {
+            listening = listener(address).ok();
+        }
+        let accept = async {
+            match &listening {
+                Some(open) => open.accept().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = accept => if let Ok((stream, _)) = accepted {
+                let mut own = link.clone();
+                own.reset.borrow_and_update();
+                tokio::spawn(pass(stream, own));
+            },
+            changed = link.way.changed() => if changed.is_err() { return },
+            // The port may be taken for a moment by what was open before.
+            () = tokio::time::sleep(Duration::from_millis(20)), if !refused && listening.is_none() => {}
+        }
+    }
+}
+
+/// A connection, counted while it is open.
+struct Counted(Arc<Counts>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn pass(client: TcpStream, mut link: Link) {
+    link.counts.open.fetch_add(1, Ordering::SeqCst);
+    let _counted = Counted(link.counts.clone());
+    let _ = client.set_nodelay(true);
+    // While the way is silent nobody gets through to the server.
+    if link.way.wait_for(|way| *way != Way::Silent).await.is_err() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(link.server).await else { return };
+    let _ = server.set_nodelay(true);
+    let _ = (client.set_zero_linger(), server.set_zero_linger());
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let (later, due) = mpsc::channel(ON_THE_WAY_MAX);
+    let mut reset = link.reset.clone();
+    tokio::select! {
+        () = there(from_client, to_server, link.clone()) => {}
+        () = back(from_server, later, link.way.clone()) => {}
+        () = deliver(to_client, due, link.way.clone()) => {}
+        _ = reset.changed() => {}
+    }
+}
+
+async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
+        if link.way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+        link.counts.bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+async fn back(mut from: OwnedReadHalf, later: mpsc::Sender<(Instant, Vec<u8>)>, way: watch::Receiver<Way>) {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
+        let delay = match *way.borrow() {
+            Way::Late(delay) => delay,
+            Way::Open | Way::Refused | Way::Silent => Duration::ZERO,
+        };
+        if later.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn deliver(mut to: OwnedWriteHalf, mut due: mpsc::Receiver<(Instant, Vec<u8>)>, mut way: watch::Receiver<Way>) {
+    while let Some((at, bytes)) = due.recv().await {
+        if at > Instant::now() {
+            tokio::time::sleep_until(at).await;
+        }
+        if way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
