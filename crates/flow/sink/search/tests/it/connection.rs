@@ -40,6 +40,18 @@ async fn pl_140_a_request_goes_out_whole_and_its_answer_comes_back() {
     assert_eq!(connection.streams(), 1);
 }
 
+/// Its certificate bears that name, and a gateway goes by it.
+#[tokio::test]
+async fn a_server_that_was_named_is_called_by_its_name() {
+    let servers = Scripted::default();
+    servers.serve("127.0.0.1:9200", |_| ok("{}"));
+    let search = Search::dialling(config(&["localhost:9200"]), servers.clone());
+    let connection = search.connect(&Server::at(([127, 0, 0, 1], 9200).into()), LIMITS).await.unwrap();
+    connection.send(&get("/")).await.unwrap();
+    let heard = servers.heard("127.0.0.1:9200").pop().unwrap();
+    assert!(heard.head.lines().any(|line| line == "host: localhost:9200"), "{}", heard.head);
+}
+
 #[tokio::test]
 async fn everything_is_asked_beneath_the_prefix() {
     let servers = Scripted::default();

@@ -6,6 +6,7 @@ mod conformance;
 mod connection;
 mod hostile;
 mod http2;
+mod random;
 mod real;
 mod scripted;
 
