@@ -472,7 +472,7 @@ impl Core {
         }
         let source = &self.sources[state.source as usize];
         let store_now = source.store_ahead_ms + i64::try_from(self.now.0 / 1000).unwrap_or(i64::MAX);
-        let (finished, wait) = restore(state, &checkpoints, ready, store_now);
+        let (finished, wait) = restore(state, &checkpoints, ready, store_now, &mut delayed);
         if let Some(left) = deadline::left(&checkpoints, store_now) {
             state.deadline = self.now.after(left);
             state.extras.get_or_insert_default().deadline_kept = true;
@@ -486,15 +486,18 @@ impl Core {
     }
 }
 
-/// A sleep that has begun counts as ended, once the rest of its time has passed: what it needed is loaded afresh then.
+/// A sleep goes on sleeping if all that it needs is kept. Else it counts as ended once the rest of its time has passed: what
+/// it needed is loaded afresh then.
 fn restore(
     state: &mut RunState,
     checkpoints: &[Checkpoint],
     ready: &mut Vec<u16>,
     store_now: i64,
+    delayed: &mut Vec<(u16, Duration)>,
 ) -> (Vec<(u16, End)>, Duration) {
     let graph = state.plan.graph.clone();
     let mut finished = Vec::new();
+    let mut asleep = Vec::new();
     let mut missing = false;
     let mut wait = Duration::ZERO;
     let covers = &checkpoints[0].covers;
@@ -522,13 +525,25 @@ fn restore(
                 state.extra(step, checkpoint.index).until_ms = Some(*at_ms);
             }
             Checkpointed::Until(at_ms) => {
-                finished.push((step, End::Succeeded));
-                wait = wait.max(Duration::from_millis(u64::try_from(at_ms - store_now).unwrap_or(0)));
+                asleep.push((step, Duration::from_millis(u64::try_from(at_ms - store_now).unwrap_or(0))));
             }
         }
     }
     ready.clear();
     state.run = Run::restore(&graph, &finished, ready);
+    if !asleep.is_empty() {
+        for (step, left) in asleep {
+            if ready.contains(&step) && !left.is_zero() {
+                state.extra(step, 0).evaluated = true;
+                delayed.push((step, left));
+            } else {
+                finished.push((step, End::Succeeded));
+                wait = wait.max(left);
+            }
+        }
+        ready.clear();
+        state.run = Run::restore(&graph, &finished, ready);
+    }
     if missing {
         state.run.missing();
     }

@@ -12,6 +12,8 @@ use crate::slots::Slot;
 /// An open run, as people see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunView {
+    /// Tells the runs of one node apart, for as long as it runs.
+    pub number: u64,
     pub workflow: Name,
     pub version: u32,
     pub entity: Name,
@@ -62,6 +64,7 @@ impl Core {
             retries: run.find_extra(step, 0).map_or(0, |extra| extra.retries),
         });
         RunView {
+            number: run.number,
             workflow: run.plan.name.clone(),
             version: self.plan.number(run.source, run.workflow),
             entity: run.entity.clone(),

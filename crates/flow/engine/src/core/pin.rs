@@ -226,6 +226,7 @@ impl Core {
             views.extend(state.stranded.iter().filter(|(run, _)| wanted(run)).map(|(run, stranded)| {
                 let done = |name: &Name| StepView { name: name.clone(), state: "succeeded", charges: 0, retries: 0 };
                 RunView {
+                    number: 0,
                     workflow: run.workflow.clone(),
                     version: stranded.version,
                     entity: run.entity.clone(),

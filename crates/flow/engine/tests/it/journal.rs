@@ -67,6 +67,25 @@ fn wf_81_outputs_waits_and_charges_are_written_before_anything_follows() {
     assert!(matches!(nap.outcome, Checkpointed::Until(_)));
 }
 
+/// WF-34, WF-81: nothing comes after the sleep, and its key is held all the same until it is over.
+#[test]
+fn wf_34_a_sleep_at_the_end_goes_on_under_the_next_owner() {
+    let sleepy = [Workflow::new("sleepy").on("shop", "book").step("nap", step("sleep").set("for", "1h"))];
+    let mut table = Table::new(&sleepy);
+    table.rows(&[(1, "a")]);
+    let ops = table.commit_all();
+    let [Op::Checkpoint(nap)] = &ops[..] else { panic!("{ops:?}") };
+    let Checkpointed::Until(until) = nap.outcome else { panic!("{nap:?}") };
+    table.next_owner(Recovered { checkpoints: vec![(**nap).clone()], ..Recovered::default() });
+    let event = row(1, "a", 4);
+    let taken = vec![taken(event.clone(), leads_to(&event))];
+    table.harvest(Intake { taken, store_ms: until - 3_000, ..Intake::default() });
+    table.pass(2_900);
+    assert_eq!((table.written.len(), table.open_runs()), (0, 1), "it sleeps on");
+    table.pass(200);
+    assert_eq!(settled(&table.commit_all()), [1]);
+}
+
 /// WF-82: retries, queues and outputs of steps that can be repeated leave no trace; losing them repeats work.
 #[test]
 fn wf_82_what_can_be_made_again_is_not_written() {
