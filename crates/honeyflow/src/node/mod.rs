@@ -2,6 +2,7 @@
 //! planned. Commands that need only a part of it (`check`, `search`, `verify`) open that part alone.
 
 pub mod alone;
+pub mod cancel;
 mod company;
 pub mod data;
 pub mod generation;

@@ -7,13 +7,15 @@ use std::{
 };
 
 use honeyflow_engine::shell;
-use honeyflow_event::{Name, shard};
+use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_sink::Sink;
-use honeyflow_store::{Admin, AdminReply, admin::Task};
+use honeyflow_store::{Admin, AdminReply};
 use honeyflow_workflow::Graph;
 
-use super::{hive::Hives, reindex::ask, source::OpenSource, verify, verify::Verification, versions, wish};
+use super::{
+    cancel::Cancels, hive::Hives, reindex::ask, source::OpenSource, verify, verify::Verification, versions, wish,
+};
 use crate::registry::Bound;
 
 /// A pause is heeded, and a dropped trigger found, within twice this time.
@@ -21,10 +23,6 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Stores forget a version that nobody has named for long.
 const NAME_VERSIONS_EVERY: Duration = Duration::from_secs(12 * 60 * 60);
-
-/// A task `cancel` names `workflow/entity/key`.
-pub const CANCEL: &str = "cancel";
-pub const ASKED: &str = "asked";
 
 pub struct Watch {
     pub sources: Arc<Vec<OpenSource>>,
@@ -39,6 +37,7 @@ impl Watch {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut named_at = Instant::now();
+        let mut cancels = Cancels::default();
         loop {
             tick.tick().await;
             if named_at.elapsed() >= NAME_VERSIONS_EVERY {
@@ -50,14 +49,14 @@ impl Watch {
             }
             for source in self.sources.iter() {
                 // The database may be busy or away: the next look will tell.
-                if let Err(failure) = self.look(source).await {
+                if let Err(failure) = self.look(source, &mut cancels).await {
                     tracing::debug!(source = %source.name, %failure, "could not look");
                 }
             }
         }
     }
 
-    async fn look(&self, source: &OpenSource) -> Result<(), Failure> {
+    async fn look(&self, source: &OpenSource, cancels: &mut Cancels) -> Result<(), Failure> {
         if let AdminReply::Paused(paused) = ask(&source.database.store, Admin::Paused).await? {
             for graph in self.graphs.iter().filter(|graph| graph.on.iter().any(|on| on.source == source.name)) {
                 let is_paused = paused.iter().any(|pause| pause.noun == "workflow" && *pause.name == *graph.name);
@@ -66,7 +65,7 @@ impl Watch {
         }
         if let AdminReply::Tasks(tasks) = ask(&source.database.store, Admin::Tasks).await? {
             wish::see_to(&tasks, &source.database.store, &self.hives).await?;
-            self.cancel(source, tasks).await?;
+            cancels.see_to(tasks, source, &self.engine, &self.hives).await?;
         }
         // One node sees to it: the one that has the first shard.
         if !self.hives.holds(&source.name, 0) {
@@ -98,25 +97,6 @@ impl Watch {
                 }
             }
             source.database.comparison_done(&table).await?;
-        }
-        Ok(())
-    }
-
-    /// Runs that people want ended: each by the node that works on its key.
-    async fn cancel(&self, source: &OpenSource, tasks: Vec<Task>) -> Result<(), Failure> {
-        let store = &source.database.store;
-        let shards =
-            self.engine.status().sources.iter().find(|one| one.name == source.name).map_or(1, |one| one.shards);
-        let shards = u16::try_from(shards).unwrap_or(1);
-        for task in tasks.into_iter().filter(|task| task.noun == CANCEL && task.state == ASKED) {
-            let mut parts = task.name.splitn(3, '/').map(str::to_owned);
-            if let (Some(workflow), Some(entity), Some(key)) = (parts.next(), parts.next(), parts.next()) {
-                if !self.hives.holds(&source.name, shard::of("", &entity, &key, shards)) {
-                    continue;
-                }
-                self.engine.cancel(workflow.into(), entity.into(), key.into()).await;
-            }
-            ask(store, Admin::PutTask { noun: task.noun, name: task.name, state: "done".to_owned() }).await?;
         }
         Ok(())
     }

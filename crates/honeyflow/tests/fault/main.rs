@@ -2,6 +2,7 @@
 //! to its row: a fault may cost time, or park the one item that is at fault, never more.
 
 mod call;
+mod cancel;
 mod disk;
 mod door;
 mod generation;
