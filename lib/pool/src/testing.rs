@@ -1,12 +1,12 @@
 //! For the tests of connectors: what every one of them must do on a pool ([`suite`]), and a cluster in memory that needs no
 //! sockets and goes by a stopped clock ([`memory`]).
 //!
-//! A connector's tests implement [`Rig`] and name it to [`conformance!`](crate::conformance):
+//! A connector's tests implement [`Rig`] for their own servers and name it to [`conformance!`](crate::conformance), as here
+//! with the cluster in memory:
 //!
-//! ```ignore
-//! struct Scripted { /* servers of that protocol */ }
-//! impl honeyflow_pool::testing::Rig for Scripted { /* … */ }
-//! honeyflow_pool::conformance!(Scripted);
+//! ```
+//! honeyflow_pool::conformance!(honeyflow_pool::testing::memory::Shared, start_paused = true);
+//! # fn main() {}
 //! ```
 
 pub mod memory;

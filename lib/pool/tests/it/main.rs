@@ -6,6 +6,8 @@ mod conformance;
 mod control;
 mod discovery;
 #[cfg(feature = "testing")]
+mod fairness;
+#[cfg(feature = "testing")]
 mod keys;
 mod lines;
 mod node;
