@@ -54,7 +54,8 @@ impl Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyPart {
     pub name: String,
-    pub kind: KeyKind,
+    /// None: not known; then the column says what it takes.
+    pub kind: Option<KeyKind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream};
 use honeyflow_cassandra::{Session, Value, session};
 use honeyflow_event::{Key, document};
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
 use serde_json::Value as Json;
 use tokio::sync::OnceCell;
@@ -44,7 +44,7 @@ impl CassandraSink {
         let sink = CassandraSink::new(session, options);
         match sink.shared.table().await {
             Ok(_) => {}
-            Err(Refused::Unasked(failure)) => {
+            Err(Refused::Unasked(failure)) if failure.class != Class::Fatal => {
                 tracing::warn!(table = sink.shared.options.table, %failure, "the cluster cannot be asked yet");
             }
             Err(unfit) => return Err(unfit.failure()),
@@ -52,20 +52,19 @@ impl CassandraSink {
         Ok(sink)
     }
 
-    /// What does not fit, without changing anything.
-    pub async fn look(session: &Session, options: &Options) -> Result<(), Refused> {
-        Table::look(session, options).await.map(|_| ())
-    }
-
-    /// What a document lacks to be a row of this table.
-    pub async fn misfit(session: &Session, options: &Options, document: &Json) -> Result<Option<Misfit>, Refused> {
+    /// What does not fit about the table, or about documents that are to be rows of it, without changing anything.
+    pub async fn look(session: &Session, options: &Options, documents: &[Arc<Json>]) -> Result<Vec<Misfit>, Refused> {
         let shape = Table::look(session, options).await?;
-        Ok(table::cells(&shape.columns, document).err().map(|failure| Misfit {
-            at: "table".to_owned(),
-            code: "wrong-type",
-            message: failure.message,
-            help: "give the column another type, or change the document".to_owned(),
-        }))
+        let mut misfits: Vec<Misfit> = Vec::new();
+        for failure in documents.iter().filter_map(|document| table::cells(&shape.columns, document).err()) {
+            let help = "give the column another type, or change the document".to_owned();
+            let misfit = Misfit { at: "table".to_owned(), code: "wrong-type", message: failure.message, help };
+            // One row is enough to tell; the next may lack something else.
+            if !misfits.contains(&misfit) {
+                misfits.push(misfit);
+            }
+        }
+        Ok(misfits)
     }
 }
 
@@ -117,18 +116,24 @@ impl Shared {
         Ok((hits, rows.next_page().map(|page| hex(page))))
     }
 
-    async fn count(&self) -> Result<u64, Failure> {
+    /// One at a time, and not given up when nobody waits for it any more.
+    async fn count(self: Arc<Self>) -> Result<u64, Failure> {
+        let _turn = self.counted.turn.lock().await;
         if let Some(count) = self.counted.fresh() {
-            return Ok(count);
+            return count;
         }
         let began = Instant::now();
+        let count = self.count_rows().await;
+        self.counted.note(count.clone(), began.elapsed());
+        count
+    }
+
+    async fn count_rows(&self) -> Result<u64, Failure> {
         let table = self.ready().await?;
         let rows = self.session.execute(&table.statements.count, (), &self.how()).await;
         let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
         let count = rows.first::<(i64,)>().map_err(|why| unreadable(&why))?.map_or(0, |(count,)| count);
-        let count = u64::try_from(count).unwrap_or(0);
-        self.counted.note(count, began.elapsed());
-        Ok(count)
+        Ok(u64::try_from(count).unwrap_or(0))
     }
 }
 
@@ -179,7 +184,10 @@ impl Sink for CassandraSink {
 
     fn count(&self) -> BoxFuture<'static, Result<u64, Failure>> {
         let shared = self.shared.clone();
-        Box::pin(async move { shared.count().await })
+        Box::pin(async move {
+            let counting = tokio::spawn(shared.count());
+            counting.await.unwrap_or_else(|_| Err(Failure::retry("cassandra-count", "counting was cut off")))
+        })
     }
 
     fn as_held(&self, document: &Arc<Json>) -> Result<Arc<Json>, Failure> {

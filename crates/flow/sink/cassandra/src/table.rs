@@ -7,7 +7,7 @@ use honeyflow_workflow::problem::nearest;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    VERSION,
+    DELETED, VERSION,
     config::Options,
     decode, encode, key, outcome,
     statement::{Statements, make_deleted, quoted},
@@ -116,14 +116,28 @@ impl Table {
 
     pub async fn open(session: &Session, options: &Options) -> Result<Table, Refused> {
         let Shape { key, columns } = Table::look(session, options).await?;
-        let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-        session.query(&make_deleted(&options.keyspace), &how).await.map_err(unasked(session))?;
+        make_memory(session, options).await?;
         let key_names: Vec<String> = key.iter().map(|column| column.name.clone()).collect();
         let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let statements = Statements::prepare(session, options, &key_names, &column_names).await;
         let statements = statements.map_err(unasked(session))?;
         Ok(Table { key, columns, statements })
     }
+}
+
+/// The table of deletes, unless it is there: whoever may not make tables can have made it.
+async fn make_memory(session: &Session, options: &Options) -> Result<(), Refused> {
+    let beside = Options { table: DELETED.to_owned(), ..options.clone() };
+    if !described(session, &beside).await?.is_empty() {
+        return Ok(());
+    }
+    let make = make_deleted(&options.keyspace);
+    let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
+    session.query(&make, &how).await.map(|_| ()).map_err(|error| {
+        let failure = outcome::failure(session, &error);
+        let message = format!("versions of deletes need a table; make it: {make}. {}", failure.message);
+        Refused::Unasked(Failure { message, ..failure })
+    })
 }
 
 /// Key and columns that fit.
@@ -277,8 +291,8 @@ fn key_columns(options: &Options, table: &[(&str, Kind, Type)], misfits: &mut Ve
             misfits.push(Misfit::new("table", "wrong-key", message, help));
             continue;
         };
-        if !key::fits(part.kind, of) {
-            let message = format!("`{name}` is {of}, and `{}` of the entity's key is {}", part.name, part.kind.word());
+        if let Some(kind) = part.kind.filter(|kind| !key::fits(*kind, of)) {
+            let message = format!("`{name}` is {of}, and `{}` of the entity's key is {}", part.name, kind.word());
             misfits.push(Misfit::new(
                 format!("column.{name}"),
                 "wrong-type",
@@ -337,7 +351,7 @@ mod tests {
     use crate::{KeyKind, KeyPart};
 
     fn options() -> Options {
-        let part = |name: &str, kind| KeyPart { name: name.into(), kind };
+        let part = |name: &str, kind| KeyPart { name: name.into(), kind: Some(kind) };
         Options::new("shop", "line", vec![part("order_id", KeyKind::Integer), part("sku", KeyKind::Text)])
     }
 

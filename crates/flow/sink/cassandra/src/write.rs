@@ -2,7 +2,7 @@
 //! is written in its order. A write that is bad fails alone: what a partition's rows could not do together, each tries by
 //! itself.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::OnceLock};
 
 use futures_util::{StreamExt, stream};
 use honeyflow_cassandra::{Batch, Session, Value, session};
@@ -64,9 +64,20 @@ impl Writer<'_> {
 
     /// No key stands twice here.
     async fn write_distinct(&self, writes: Vec<(usize, Prepared)>) -> Vec<(usize, Outcome)> {
+        // Where nobody is reached, one has waited for it; the others need not.
+        let away: OnceLock<Failure> = OnceLock::new();
+        let away = &away;
         let judged = stream::iter(writes)
             .map(|(at, write)| async move {
-                let outcome = self.judge(&write).await;
+                if let Some(failure) = away.get() {
+                    return (at, write, Some(Outcome::Failed(failure.clone())));
+                }
+                let outcome = self.judge_and_remember(&write).await;
+                if let Some(Outcome::Failed(failure)) = &outcome
+                    && failure.class != Class::Reject
+                {
+                    let _ = away.set(failure.clone());
+                }
                 (at, write, outcome)
             })
             .buffer_unordered(self.options.requests_max);
@@ -99,7 +110,17 @@ impl Writer<'_> {
         answered
     }
 
-    /// None: it is to be written.
+    /// None: it is to be written. The version of a delete is stored before its row goes: cut off between the two, it is
+    /// judged as not done.
+    async fn judge_and_remember(&self, write: &Prepared) -> Option<Outcome> {
+        let judged = self.judge(write).await;
+        if judged.is_some() || write.cells.is_some() {
+            return judged;
+        }
+        self.remember(write).await.err().map(Outcome::Failed)
+    }
+
+    /// None: it may be written.
     async fn judge(&self, write: &Prepared) -> Option<Outcome> {
         let stored = match self.stored(write).await {
             Ok(stored) => stored,
@@ -147,12 +168,6 @@ impl Writer<'_> {
     /// Rows of one partition.
     async fn send(&self, writes: &[&Prepared]) -> Vec<Outcome> {
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(writes.len());
-        for write in writes.iter().filter(|write| write.cells.is_none()) {
-            // Before the row goes: a delete that is cut off between the two is judged as not done.
-            if let Err(failure) = self.remember(write).await {
-                return vec![Outcome::Failed(failure); writes.len()];
-            }
-        }
         match self.send_together(writes).await {
             Ok(()) => outcomes.resize(writes.len(), Outcome::Done),
             Err(failure) if failure.class == Class::Reject && writes.len() > 1 => {

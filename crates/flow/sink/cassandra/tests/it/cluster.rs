@@ -29,7 +29,7 @@ pub fn stamp(epoch: u64, sequence: u32) -> Stamp {
 }
 
 pub fn part(name: &str, kind: KeyKind) -> KeyPart {
-    KeyPart { name: name.to_owned(), kind }
+    KeyPart { name: name.to_owned(), kind: Some(kind) }
 }
 
 impl Cluster {

@@ -20,7 +20,9 @@ async fn what_does_not_fit_is_named_with_what_would() {
     let table = cluster.table("id int PRIMARY KEY, title text, visits duration").await;
     let mut options = cluster.options(&table, vec![part("id", KeyKind::Text)]);
     options.columns.insert("titel".to_owned(), "title".to_owned());
-    let Err(Refused::Unfit(misfits)) = CassandraSink::look(&cluster.session, &options).await else { panic!("it fits") };
+    let Err(Refused::Unfit(misfits)) = CassandraSink::look(&cluster.session, &options, &[]).await else {
+        panic!("it fits")
+    };
     let told: Vec<_> = misfits.iter().map(|misfit| (misfit.at.as_str(), misfit.code)).collect();
     assert_eq!(
         told,
