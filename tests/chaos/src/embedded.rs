@@ -161,7 +161,7 @@ async fn wait_until_quiet(config: &Config, node: &Node) -> Result<Lag, Failure> 
 }
 
 async fn prove(config: &Config, folder: &Path) -> Result<Proof, Failure> {
-    let sink = registry::reading_sink(&config.sinks[0], &config.node)?;
+    let sink = registry::reading_sink(&config.sinks[0], config)?;
     let sink = sink.ok_or_else(|| Failure::fatal("no-index", "nothing was indexed at all"))?;
     demo::proof::prove(&folder.join("shop.db"), &sink).await
 }

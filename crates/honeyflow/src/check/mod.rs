@@ -4,6 +4,7 @@
 pub mod delivery;
 pub mod reads;
 pub mod setup;
+mod table;
 
 use std::path::Path;
 
@@ -71,6 +72,7 @@ pub async fn examine(config: &Config, source: &SourceConfig) -> Examined {
         look_at_plan(&database, bound, &examined.reads, &mut examined.problems).await;
     }
     look_at_fields(config, &bound, &mut examined.problems);
+    table::look_at_tables(config, &database, &bound, &mut examined.problems).await;
     examined.bound = bound;
     examined.database = Some(database);
     examined

@@ -15,6 +15,22 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// None if no node runs here.
 pub fn node(config: &Config, path: &str) -> Result<Option<Value>, Failure> {
+    send(config, TIMEOUT, |address| format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+}
+
+/// Tells it to do something, and waits for the answer so long.
+pub fn tell(config: &Config, path: &str, command: &Value, within: Duration) -> Result<Option<Value>, Failure> {
+    let body = command.to_string();
+    send(config, within, |address| {
+        let length = body.len();
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+    })
+}
+
+fn send(config: &Config, within: Duration, request: impl Fn(&str) -> String) -> Result<Option<Value>, Failure> {
     if !data::is_in_use(&config.node.data) {
         return Ok(None);
     }
@@ -24,8 +40,8 @@ pub fn node(config: &Config, path: &str) -> Result<Option<Value>, Failure> {
     let failed =
         |error: std::io::Error| Failure::retry("no-answer", format!("the node at {address} does not answer: {error}"));
     let mut stream = TcpStream::connect(&address).map_err(failed)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").map_err(failed)?;
+    stream.set_read_timeout(Some(within)).map_err(failed)?;
+    stream.write_all(request(&address).as_bytes()).map_err(failed)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(failed)?;
     let odd = || Failure::retry("odd-answer", format!("the node at {address} answered something else than JSON"));

@@ -91,7 +91,7 @@ async fn tell(config: &Config, entity: &EntityConfig, key: &Key) -> Result<Story
     let row = load(&database, entity, key).await;
     let mut held = Vec::new();
     for sink in config.sinks.iter().filter(|sink| config.entities_into(&sink.name).contains(&entity.name)) {
-        let stat = match registry::reading_sink(sink, &config.node)? {
+        let stat = match registry::reading_sink(sink, config)? {
             Some(index) => index.stat(vec![key.clone()]).await?.into_iter().next().flatten(),
             None => None,
         };

@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod config_file;
 pub mod demo;
 pub mod explain;
 pub mod hive;
@@ -12,6 +13,7 @@ pub mod limit;
 pub mod output;
 mod pace;
 pub mod parked;
+pub mod pool;
 pub mod reindex;
 mod reload;
 pub mod run;
@@ -73,6 +75,9 @@ enum Command {
     Init(init::Arguments),
     /// Show everything that is wrong with the configuration, and what it amounts to
     Check(check::Arguments),
+    /// The configuration as programs read it
+    #[command(subcommand)]
+    Config(config_file::Verb),
     /// Run a node until it is told to stop
     Start(start::Arguments),
     /// What waits in each source
@@ -95,6 +100,9 @@ enum Command {
     /// What all nodes together keep to
     #[command(subcommand)]
     Limit(limit::Verb),
+    /// The clusters that sinks lie in, and the connections to them
+    #[command(subcommand)]
+    Pool(pool::Verb),
     /// Events set aside with their error
     #[command(subcommand)]
     Parked(parked::Verb),
@@ -240,12 +248,14 @@ pub fn run() -> ExitCode {
         Command::Demo(arguments) => serve(&context.output, demo::run(arguments, &context)),
         Command::Start(arguments) => serve(&context.output, start::run(arguments, &context)),
         Command::Init(arguments) => init::run(&arguments, &context),
+        Command::Config(verb) => config_file::run(&verb, &context),
         Command::Check(arguments) => check::run(&arguments, &context),
         Command::Status(arguments) => status::run(&arguments, &context),
         Command::Source(verb) => source::run(&verb, &context),
         Command::Workflow(verb) => workflow::run(&verb, &context),
         Command::Hive(verb) => hive::run(&verb, &context),
         Command::Limit(verb) => limit::run(&verb, &context),
+        Command::Pool(verb) => pool::run(&verb, &context),
         Command::Parked(verb) => parked::run(&verb, &context),
         Command::Search(arguments) => search::run(&arguments, &context),
         Command::Explain(arguments) => explain::run(&arguments, &context),

@@ -87,6 +87,10 @@ pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault>
 }
 
 fn is_to_be_renewed(config: &Config, sink: &SinkConfig, wanted: bool) -> Result<bool, Fault> {
+    // a table has no generations: every row is written again where it is
+    if sink.table.is_some() {
+        return Ok(false);
+    }
     let mut options = registry::sink_options(sink, &config.node)?;
     options.shape = shape::lines(config, &sink.name);
     // one that is not there yet is begun empty, and filled in place

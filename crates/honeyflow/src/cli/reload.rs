@@ -53,7 +53,7 @@ async fn fits(next: &Config) -> Result<(), Failure> {
     for source in &next.sources {
         OpenSource::open(next, source).await?;
     }
-    for sink in &next.sinks {
+    for sink in next.indexes() {
         let options = registry::sink_options(sink, &next.node)?;
         if shape::feeds(next, &sink.name).is_none() && TantivySink::looks_outdated(&options)? {
             return Err(node::cannot_be_rebuilt(&sink.name));

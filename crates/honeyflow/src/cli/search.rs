@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let names = || config.sinks.iter().map(|sink| &*sink.name);
     let sink = config.sink(&arguments.sink).ok_or_else(|| no_such("sink", &arguments.sink, names()))?;
     let entity = config.entities_into(&sink.name).first().map(ToString::to_string).unwrap_or_default();
-    let Some(index) = registry::reading_sink(sink, &config.node)? else {
+    let Some(index) = block_on(async { registry::reading_sink(sink, &config) })?? else {
         context.output.note(&format!("the index of `{}` is not there yet: honeyflow start fills it", sink.name));
         return Ok(Done::Well);
     };

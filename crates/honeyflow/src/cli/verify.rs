@@ -69,7 +69,7 @@ async fn verify_source(
                 eprintln!("workflow {} makes its documents of events, not of rows: nothing to compare", graph.name);
                 continue;
             }
-            let Some(index) = registry::reading_sink(sink, &config.node)? else {
+            let Some(index) = registry::reading_sink(sink, config)? else {
                 eprintln!("the index of {} is not there yet: `honeyflow start` makes it", sink.name);
                 all_there = false;
                 continue;

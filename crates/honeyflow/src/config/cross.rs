@@ -31,6 +31,13 @@ pub fn check(
     check_entity_names(entities, problems);
     check_same_target(workflows, problems);
     check_same_index(sinks, problems);
+    for (name, node) in tables(tree, "sink") {
+        let cluster = node.get("url").and_then(Node::text).and_then(|url| url.strip_prefix("cassandra:"));
+        if let Some(cluster) = cluster {
+            exists(tree, "cassandra", cluster, format!("sink.{name}.url"), problems);
+        }
+    }
+    check_writers(sinks, workflows, problems);
     warn_of_unused(tree, entities, workflows, problems);
 }
 
@@ -51,6 +58,7 @@ fn exists(tree: &Node, section: &str, name: &str, path: String, problems: &mut V
         "source" => "unknown-source",
         "entity" => "unknown-entity",
         "sink" => "unknown-sink",
+        "cassandra" => "unknown-cluster",
         _ => "unknown-limit",
     };
     let problem = Problem::error(path, code, format!("there is no [{section}.{name}]"));
@@ -163,15 +171,38 @@ fn entities_of(workflow: &Definition) -> Vec<&Name> {
     names
 }
 
-/// One writer per index.
+/// One writer per index, and one entity per table.
 fn check_same_index(sinks: &[SinkConfig], problems: &mut Vec<Problem>) {
+    let place = |sink: &SinkConfig| sink.table.as_ref().map(|table| (table.keyspace.clone(), table.table.clone()));
     for (n, sink) in sinks.iter().enumerate() {
-        if let Some(other) = sinks[..n].iter().find(|other| other.url == sink.url) {
-            let message = format!("[sink.{}] has the same address: an index has one writer", other.name);
+        let same = |other: &&SinkConfig| other.url == sink.url && place(other) == place(sink);
+        if let Some(other) = sinks[..n].iter().find(same) {
+            let message = format!("[sink.{}] has the same address: an index or table has one writer", other.name);
+            let key = if sink.table.is_some() { "table" } else { "url" };
             problems.push(
-                Problem::error(format!("sink.{}.url", sink.name), "same-target", message)
-                    .help("give each sink an index of its own"),
+                Problem::error(format!("sink.{}.{key}", sink.name), "same-target", message)
+                    .help("give each sink an index or table of its own"),
             );
+        }
+    }
+}
+
+/// Indexes are indexed, tables are written.
+fn check_writers(sinks: &[SinkConfig], workflows: &[Definition], problems: &mut Vec<Problem>) {
+    for workflow in workflows {
+        for (name, into) in sinks_of(workflow) {
+            let step = workflow.steps.iter().find(|step| step.name == *name);
+            let sink = sinks.iter().find(|sink| &*sink.name == into);
+            let Some((step, sink)) = step.zip(sink) else { continue };
+            let (what, kind) = match sink.table {
+                Some(_) => ("a table", "cassandra.write"),
+                None => ("an index", "search.index"),
+            };
+            if *step.kind != *kind {
+                let message = format!("[sink.{into}] is {what}, which `{}` does not write", step.kind);
+                let path = format!("workflow.{}.step.{name}.use", workflow.name);
+                problems.push(Problem::error(path, "wrong-kind", message).help(format!("use = \"{kind}\"")));
+            }
         }
     }
 }
@@ -191,8 +222,19 @@ fn warn_of_unused(tree: &Node, entities: &[EntityConfig], workflows: &[Definitio
     }
     for name in names(tree, "sink") {
         if !workflows.iter().any(|workflow| sinks_of(workflow).any(|(_, into)| into == name)) {
-            let help = format!("step.index = {{ use = \"search.index\", needs = [\"load\"], into = \"{name}\" }}");
+            let is_table = |url: &str| url.starts_with("cassandra:");
+            let url = tree.get("sink").and_then(|sinks| sinks.get(name)?.get("url")?.text());
+            let (step, kind) =
+                if url.is_some_and(is_table) { ("write", "cassandra.write") } else { ("index", "search.index") };
+            let help = format!("step.{step} = {{ use = \"{kind}\", needs = [\"load\"], into = \"{name}\" }}");
             problems.push(warning(format!("sink.{name}"), "unused", "no step writes into this sink", &help));
+        }
+    }
+    for name in names(tree, "cassandra") {
+        let url = format!("cassandra:{name}");
+        if !tables(tree, "sink").any(|(_, sink)| sink.get("url").and_then(Node::text) == Some(&url)) {
+            let help = format!("[sink.NAME] with url = \"{url}\" and table = \"keyspace.table\"");
+            problems.push(warning(format!("cassandra.{name}"), "unused", "no sink lies in this cluster", &help));
         }
     }
     for name in names(tree, "limit") {

@@ -32,6 +32,10 @@ pub enum Shape {
     Pins,
     /// Names and types of an index's fields.
     Fields,
+    /// Texts by name.
+    Names,
+    /// `env:NAME` or `file:path`, nothing else.
+    Reference,
     /// A list of tables with these keys.
     Tables(&'static [Key]),
 }
@@ -278,7 +282,12 @@ pub const EDGE: &[Key] = &[
 ];
 
 pub const SINK: &[Key] = &[
-    required("url", Shape::Url, "`tantivy:NAME`: an index of that name under the node's data folder."),
+    required(
+        "url",
+        Shape::Url,
+        "`tantivy:NAME`: an index of that name under the node's data folder. `cassandra:NAME`: a table of the cluster \
+         `[cassandra.NAME]`.",
+    ),
     default(
         "field",
         Shape::Fields,
@@ -286,7 +295,57 @@ pub const SINK: &[Key] = &[
         "Type of each field that is searched: `title = \"text\"` or `title = { type = \"text\", language = \"en\" }`. \
          Other fields of a document are kept and shown, not searched.",
     ),
-    default("commit-interval", Shape::Duration, "100ms", "How long writes may wait to be committed together."),
+    default(
+        "commit-interval",
+        Shape::Duration,
+        "100ms",
+        "Of an index: how long writes may wait to be committed together.",
+    ),
+    optional(
+        "table",
+        Shape::Text,
+        "required with `cassandra:`",
+        "Keyspace and table: `shop.book`. Its primary key is made of the parts of the entity's key, and it has a column \
+         `honeyflow_version bigint`. Nobody else writes to it.",
+    ),
+    default(
+        "column",
+        Shape::Names,
+        "{}",
+        "Of a table: the field that a column holds, where that is not the field of its own name: `{ title = \"name\" }`.",
+    ),
+    optional(
+        "document",
+        Shape::Text,
+        "none",
+        "Of a table: the column, of type text, that holds the whole document as JSON.",
+    ),
+    default(
+        "consistency",
+        Shape::Word(CONSISTENCIES),
+        "local-quorum",
+        "Of a table: how many replicas must have a write, and are asked in a read.",
+    ),
+];
+
+pub const CONSISTENCIES: &[&str] =
+    &["one", "two", "three", "quorum", "all", "local-quorum", "each-quorum", "local-one"];
+
+/// Below `[cassandra.NAME.cql]`; the keys of `[cassandra.NAME]` are the pool's.
+pub const CQL: &[Key] = &[
+    optional("user", Shape::Text, "no login", "Who we are."),
+    optional(
+        "password",
+        Shape::Reference,
+        "no login",
+        "Where the password is kept: `env:NAME` or `file:path`. Read anew for each connection.",
+    ),
+    default("compression", Shape::Word(&["none", "lz4", "snappy"]), "none", "Of what goes over the wire."),
+    default("tls", Shape::Boolean, "false", "Whether connections are by TLS; the server's name is verified."),
+    optional("tls-roots", Shape::Path, "those of the system", "Whom to believe, in PEM."),
+    optional("tls-certificate", Shape::Path, "none", "Our own certificate, in PEM."),
+    optional("tls-key", Shape::Path, "none", "Its key, in PEM."),
+    optional("tls-name", Shape::Text, "the address", "The name that the servers' certificates bear."),
 ];
 
 pub const LIMIT: &[Key] = &[
@@ -351,6 +410,12 @@ pub const SECTIONS: &[Section] = &[
         named: true,
         doc: "Where documents go. Writes carry versions; older ones are refused.",
         keys: SINK,
+    },
+    Section {
+        name: "cassandra",
+        named: true,
+        doc: "A cluster of Cassandra servers, reached through a pool. All sinks of a cluster share its pool.",
+        keys: &[],
     },
     Section { name: "workflow", named: true, doc: "What is done when an entity changes: a graph of steps.", keys: &[] },
     Section {

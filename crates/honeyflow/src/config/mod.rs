@@ -3,6 +3,7 @@
 //! text → [`tree`] (values with places) → [`read`] by the tables in [`keys`] → [`Config`]. Every problem is reported at
 //! once; a [`Config`] exists only where there is no error. Databases are not looked at here: `check` does that.
 
+pub mod cassandra;
 mod cross;
 mod fields;
 mod hive;
@@ -19,6 +20,7 @@ pub mod units;
 mod values;
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -27,6 +29,7 @@ use std::{
 use honeyflow_event::{Name, Priority};
 use honeyflow_workflow::{Catalogue, Definition, Problem};
 
+pub use cassandra::{CassandraConfig, CqlConfig};
 pub use cross::warning;
 pub use fields::{Field, FieldType};
 pub use hive::{HiveConfig, RoleConfig};
@@ -47,6 +50,7 @@ pub struct Config {
     pub sources: Vec<SourceConfig>,
     pub entities: Vec<EntityConfig>,
     pub sinks: Vec<SinkConfig>,
+    pub clusters: Vec<CassandraConfig>,
     pub workflows: Vec<Definition>,
     pub limits: Vec<LimitConfig>,
 }
@@ -133,6 +137,19 @@ pub struct SinkConfig {
     pub url: Url,
     pub fields: Vec<Field>,
     pub commit_interval: Duration,
+    /// A table of a cluster; none: an index in the node's data folder.
+    pub table: Option<TableConfig>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableConfig {
+    pub cluster: Name,
+    pub keyspace: String,
+    pub table: String,
+    /// Column and field, where the names differ.
+    pub columns: BTreeMap<String, String>,
+    pub document: Option<String>,
+    pub consistency: String,
 }
 
 impl Config {
@@ -146,6 +163,15 @@ impl Config {
 
     pub fn sink(&self, name: &str) -> Option<&SinkConfig> {
         self.sinks.iter().find(|sink| &*sink.name == name)
+    }
+
+    /// Sinks that lie in the node's data folder.
+    pub fn indexes(&self) -> impl Iterator<Item = &SinkConfig> {
+        self.sinks.iter().filter(|sink| sink.table.is_none())
+    }
+
+    pub fn cluster(&self, name: &str) -> Option<&CassandraConfig> {
+        self.clusters.iter().find(|cluster| &*cluster.name == name)
     }
 
     pub fn limit(&self, name: &str) -> Option<&LimitConfig> {

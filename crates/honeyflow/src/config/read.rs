@@ -1,13 +1,13 @@
 //! The tree as a [`Config`]. A part that cannot be read is left out and reported; reading goes on, so that everything
 //! that is wrong is said at once.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use honeyflow_workflow::{Catalogue, Definition, Problem, Severity, problem::nearest};
 
 use super::{
-    Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig, Url,
-    cross, fields, hive, keys,
+    Columns, Config, EdgeBy, EdgeConfig, EngineConfig, EntityConfig, FanOut, NodeConfig, SinkConfig, SourceConfig,
+    TableConfig, Url, cassandra, cross, fields, hive, keys,
     keys::SECTIONS,
     limit,
     tree::Node,
@@ -26,6 +26,8 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
         named(tree, "source", &mut problems, |name, node, problems| read_source(name, node, folder, problems));
     let entities = named(tree, "entity", &mut problems, read_entity);
     let sinks = named(tree, "sink", &mut problems, |name, node, problems| read_sink(name, node, folder, problems));
+    let clusters =
+        named(tree, "cassandra", &mut problems, |name, node, problems| cassandra::read(name, node, folder, problems));
     let limits = named(tree, "limit", &mut problems, limit::read);
     let workflows =
         named(tree, "workflow", &mut problems, |name, node, problems| read_workflow(name, node, kinds, problems));
@@ -42,6 +44,7 @@ pub fn read(file: &Path, tree: &Node, kinds: &Catalogue) -> (Option<Config>, Vec
         sources,
         entities,
         sinks,
+        clusters,
         workflows,
         limits,
     });
@@ -299,7 +302,16 @@ fn read_sink(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>
     let values = Values::read(Some(node), keys::SINK, &path, problems);
     let fields = fields::read(values.node("field"), &values.at("field"), problems);
     let url = Url::read(&values.text("url")?, folder);
-    check_scheme(&url, "sink", &["tantivy"], &values.at("url"), problems);
+    check_scheme(&url, "sink", &["tantivy", "cassandra"], &values.at("url"), problems);
+    let cluster = match &url {
+        Url::Written(text) => text.strip_prefix("cassandra:"),
+        Url::Env(_) | Url::File(_) => None,
+    };
+    misplaced(&values, cluster.is_some(), problems);
+    let table = match cluster {
+        Some(cluster) => Some(read_table(cluster, &values, problems)?),
+        None => None,
+    };
     if let Url::Written(text) = &url
         && let Some(index) = text.strip_prefix("tantivy:")
         && !is_index_name(index)
@@ -309,7 +321,56 @@ fn read_sink(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>
         problems
             .push(problem.help("letters, digits, `_` and `-`; it lies under the node's data folder: tantivy:books"));
     }
-    Some(SinkConfig { name: name.into(), url, fields, commit_interval: values.duration("commit-interval")? })
+    Some(SinkConfig { name: name.into(), url, fields, commit_interval: values.duration("commit-interval")?, table })
+}
+
+/// Keys that this kind of sink does not have.
+fn misplaced(values: &Values<'_>, is_table: bool, problems: &mut Vec<Problem>) {
+    let (others, what) = if is_table {
+        (&["field", "commit-interval"][..], "an index, and this is a table")
+    } else {
+        (&["table", "column", "document", "consistency"][..], "a table, and this is an index")
+    };
+    for key in others.iter().filter(|key| values.node(key).is_some()) {
+        let message = format!("`{key}` is a key of {what}");
+        problems.push(Problem::error(values.at(key), "misplaced-key", message).help("leave it out"));
+    }
+}
+
+fn read_table(cluster: &str, values: &Values<'_>, problems: &mut Vec<Problem>) -> Option<TableConfig> {
+    let example = "for example table = \"shop.book\"";
+    let Some(written) = values.text("table") else {
+        // one that cannot be read has been reported
+        if values.node("table").is_none() {
+            let problem = Problem::error(values.at("url"), "missing-key", "a sink in a cluster needs the key `table`");
+            problems.push(problem.help(example));
+        }
+        return None;
+    };
+    let Some((keyspace, table)) =
+        written.split_once('.').filter(|(keyspace, table)| !keyspace.is_empty() && !table.is_empty())
+    else {
+        let message = format!("`{written}` does not name keyspace and table");
+        problems.push(Problem::error(values.at("table"), "bad-value", message).help(example));
+        return None;
+    };
+    let mut columns = BTreeMap::new();
+    for (column, node) in values.node("column").and_then(Node::table).into_iter().flatten() {
+        match node.text() {
+            Some(field) => drop(columns.insert(column.clone(), field.to_owned())),
+            None => {
+                problems.push(wrong_type(&format!("{}.{column}", values.at("column")), "the name of a field", node));
+            }
+        }
+    }
+    Some(TableConfig {
+        cluster: cluster.into(),
+        keyspace: keyspace.to_owned(),
+        table: table.to_owned(),
+        columns,
+        document: values.text("document"),
+        consistency: values.text("consistency")?,
+    })
 }
 
 fn is_index_name(name: &str) -> bool {

@@ -2,11 +2,12 @@
 
 use std::{borrow::Cow, fmt::Write};
 
+use honeyflow_pool::settings::{KEYS, Settings, Value};
 use honeyflow_workflow::{Catalogue, SettingValue};
 
 use super::{
     fields::{FieldType, LANGUAGES},
-    keys::{Key, Presence, SECTIONS, STEP, Shape, WORKFLOW},
+    keys::{CQL, Key, Presence, SECTIONS, STEP, Shape, WORKFLOW},
 };
 
 const OPENING: &str = "# Configuration
@@ -28,6 +29,7 @@ pub fn markdown(kinds: &Catalogue) -> String {
         let _ = write!(page, "\n## `[{name}]`\n\n{}\n\n", section.doc);
         match section.name {
             "workflow" => workflow(&mut page, kinds),
+            "cassandra" => pool(&mut page),
             _ => table(&mut page, section.keys),
         }
         if section.name == "sink" {
@@ -49,13 +51,36 @@ fn table(page: &mut String, keys: &[Key]) {
         let default = match key.presence {
             Presence::Required => "required".to_owned(),
             Presence::Default(written) => match key.shape {
-                Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Boolean => format!("`{written}`"),
+                Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Names | Shape::Boolean => {
+                    format!("`{written}`")
+                }
                 _ => format!("`\"{written}\"`"),
             },
             Presence::Optional(otherwise) => otherwise.to_owned(),
         };
         let _ = writeln!(page, "| `{}` | {} | {default} | {} |", key.name, shape(key.shape), cell(key.doc));
     }
+}
+
+/// The pool has its own list of keys.
+fn pool(page: &mut String) {
+    let defaults = Settings::default().table().unwrap_or_default();
+    page.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
+    for key in KEYS.iter().filter(|key| key.name != "name") {
+        let default = match defaults.get(key.name) {
+            Some(Value::List(items)) => {
+                format!("`[{}]`", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
+            Some(Value::Table(_)) | None => String::new(),
+            Some(value) => format!("`{value}`"),
+        };
+        let _ = writeln!(page, "| `{}` | {} | {default} | {} |", key.name, cell(key.range), cell(key.about));
+    }
+    page.push_str(
+        "| `compiled` | path | | a file made by `honeyflow config compile NAME`, instead of all keys above; read anew every second |\n",
+    );
+    page.push_str("\n### `[cassandra.NAME.cql]`\n\nWhat servers are told.\n\n");
+    table(page, CQL);
 }
 
 fn shape(shape: Shape) -> String {
@@ -73,7 +98,8 @@ fn shape(shape: Shape) -> String {
         Shape::Texts => "list of texts".into(),
         Shape::Boolean => "true or false".into(),
         Shape::Pins => "table".into(),
-        Shape::Fields => "table".into(),
+        Shape::Fields | Shape::Names => "table".into(),
+        Shape::Reference => "reference".into(),
         Shape::Tables(_) => "list of tables".into(),
     }
 }

@@ -137,13 +137,13 @@ fn an_unknown_section_gets_the_nearest_right_word() {
     honeyflow.toml:1:2: error[unknown-section]: there is no section [cluster]
        1 │ [cluster]
          │  ^^^^^^^
-         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [workflow], [limit]
+         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [cassandra], [workflow], [limit]
     "#);
     insta::assert_snapshot!(said("listen = \"127.0.0.1:80\"\n"), @r#"
     honeyflow.toml:1:1: error[unknown-section]: `listen` stands outside of any section
        1 │ listen = "127.0.0.1:80"
          │ ^^^^^^
-         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [workflow], [limit]
+         = help: the sections are [node], [engine], [hive], [source], [entity], [sink], [cassandra], [workflow], [limit]
     "#);
 }
 
@@ -490,6 +490,7 @@ fn every_default_can_be_read_and_every_key_is_described() {
     }
     keys::SECTIONS.iter().for_each(|section| tables(section.keys));
     tables(keys::EDGE);
+    tables(keys::CQL);
 }
 
 /// The workflow crate reads these keys; here they are only described.
@@ -636,4 +637,70 @@ fn ob_73_shards_are_a_power_of_two_and_one_on_sqlite() {
         assert!(told.contains("error[bad-value]: 60 is not a power of two"), "{told}");
         assert_eq!(broken("url = \"sqlite:shop.db\"", "url = \"postgres://db/shop\"\nshards = 128"), "");
     }
+}
+
+/// The good file with its documents in a table.
+fn with_table(cluster: &str, sink: &str) -> String {
+    let sink = format!("[cassandra.main]\n{cluster}\n[sink.books]\nurl = \"cassandra:main\"\n{sink}\n\n");
+    let (before, rest) = GOOD.split_once("[sink.books]").expect("a sink");
+    let (_, workflow) = rest.split_once("[workflow").expect("a workflow");
+    format!("{before}{sink}[workflow{}", workflow.replace("search.index", "cassandra.write"))
+}
+
+const CQL: &str = "servers = [\"10.0.0.1\"]\n[cassandra.main.cql]\nuser = \"bee\"\npassword = \"env:PASSWORD\"";
+
+#[test]
+fn a_table_is_read_with_the_settings_of_its_pool() {
+    let text = with_table(&format!("deadline = \"2s\"\n{CQL}"), "table = \"shop.book\"\ncolumn = { name = \"title\" }");
+    assert_eq!(said(&text), "");
+    let config = loaded(&text).config.expect("no problems");
+    let (cluster, table) = (&config.clusters[0], config.sinks[0].table.as_ref().expect("a table"));
+    assert_eq!((cluster.pool.name.as_str(), cluster.pool.deadline), ("main", Duration::from_secs(2)));
+    assert_eq!(
+        (cluster.cql.user.as_deref(), cluster.cql.password.as_ref()),
+        (Some("bee"), Some(&Url::Env("PASSWORD".into())))
+    );
+    assert_eq!(
+        (table.keyspace.as_str(), table.table.as_str(), table.columns["name"].as_str()),
+        ("shop", "book", "title")
+    );
+    assert_eq!(config.indexes().count(), 0);
+}
+
+/// PL-60: by line, key and nearest word; PL-61: everything that is wrong with a pool at once.
+#[test]
+fn pl_60_the_section_of_a_pool_is_judged_at_its_place() {
+    let bad = "dedline = \"2s\"\ntries = 99\nport = 1.5\n[cassandra.main.sql]\nuser = \"a\"";
+    insta::assert_snapshot!(said(&with_table(bad, "table = \"shop.book\"")), @r#"
+    honeyflow.toml:17:1: error[unknown-key]: `dedline` is no setting
+      17 │ dedline = "2s"
+         │ ^^^^^^^
+         = help: did you mean `deadline`?
+
+    honeyflow.toml:18:9: error[bad-value]: `tries` is 99, allowed is 1 to 10
+      18 │ tries = 99
+         │         ^^
+
+    honeyflow.toml:19:8: error[wrong-type]: `port` must be a whole number, a text or a list, this is a number
+      19 │ port = 1.5
+         │        ^^^
+
+    honeyflow.toml:20:17: error[unknown-key]: there is no section [cassandra.main.sql]
+      20 │ [cassandra.main.sql]
+         │                 ^^^
+         = help: did you mean `cql`?
+    "#);
+    let inline = said(&with_table(&CQL.replace("env:PASSWORD", "canary"), "table = \"book\""));
+    assert!(inline.contains("error[secret-inline]") && !inline.contains("canary"), "{inline}");
+    assert!(inline.contains("`book` does not name keyspace and table"), "{inline}");
+    let nowhere = with_table(CQL, "field = { a = \"text\" }").replace("cassandra:main", "cassandra:mian");
+    let nowhere = said(&nowhere);
+    for part in ["needs the key `table`", "`field` is a key of an index, and this is a table", "did you mean `main`?"] {
+        assert!(nowhere.contains(part), "{part} in\n{nowhere}");
+    }
+    let text = with_table(CQL, "table = \"shop.book\"").replace("cassandra.write", "search.index");
+    let kind = said(&text);
+    assert!(kind.contains("error[wrong-kind]") && kind.contains("use = \"cassandra.write\""), "{kind}");
+    let nobody = said(&with_table(&CQL.replace("user = \"bee\"\n", ""), "table = \"shop.book\""));
+    assert!(nobody.contains("`password` stands here without `user`"), "{nobody}");
 }

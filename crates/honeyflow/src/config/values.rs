@@ -145,7 +145,9 @@ impl<'a> Values<'a> {
 /// If a default of ours cannot be read: a test reads them all.
 fn default_value(key: &'static Key, written: &str) -> Value {
     let text = match key.shape {
-        Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Boolean => format!("default = {written}"),
+        Shape::Count(..) | Shape::Texts | Shape::Fields | Shape::Names | Shape::Boolean => {
+            format!("default = {written}")
+        }
         _ => format!("default = {written:?}"),
     };
     let tree = tree::parse(&text).unwrap_or_else(|broken| panic!("default of {}: {broken:?}", key.name));
@@ -209,8 +211,23 @@ fn read_value(node: &Node, key: &Key, path: &str) -> Result<Value, Problem> {
         Shape::Tables(_) if node.list().is_none() => {
             Err(wrong_type(path, "a list of tables", node).help(format!("write [[{path}]] with double brackets")))
         }
-        Shape::Fields | Shape::Pins | Shape::Tables(_) => Ok(Value::Nested),
+        Shape::Names if node.table().is_none() => {
+            Err(wrong_type(path, "a table", node).help("for example column = { title = \"name\" }"))
+        }
+        Shape::Reference => read_reference(text("a reference")?, key, path).map(Value::Text),
+        Shape::Fields | Shape::Pins | Shape::Names | Shape::Tables(_) => Ok(Value::Nested),
     }
+}
+
+/// What is no reference may be the secret itself: it is not shown.
+fn read_reference(text: &str, key: &Key, path: &str) -> Result<String, Problem> {
+    let (kind, place) = text.split_once(':').unwrap_or_default();
+    if matches!(kind, "env" | "file") && !place.is_empty() && !text.contains('\0') {
+        return Ok(text.to_owned());
+    }
+    let message = format!("`{}` is written into the file", key.name);
+    Err(Problem::error(path, "secret-inline", message)
+        .help(format!("name where it is kept: {0} = \"env:NAME\" or {0} = \"file:path\"", key.name)))
 }
 
 fn read_texts(node: &Node, path: &str) -> Result<Vec<String>, Problem> {

@@ -261,7 +261,7 @@ pub fn embedded(config: &Config, source: &str) -> Vec<String> {
         let entities = config.entities_into(sink);
         entities.iter().any(|name| config.entity(name).is_some_and(|entity| *entity.source == *source))
     };
-    config.sinks.iter().filter(|sink| feeds(&sink.name)).map(|sink| sink.name.to_string()).collect()
+    config.indexes().filter(|sink| feeds(&sink.name)).map(|sink| sink.name.to_string()).collect()
 }
 
 #[cfg(test)]

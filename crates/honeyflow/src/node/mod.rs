@@ -10,6 +10,7 @@ pub mod hive;
 pub mod hold;
 pub mod limit;
 pub mod plan;
+pub mod pool;
 pub mod rebuild;
 pub mod reindex;
 pub mod shape;
@@ -48,6 +49,7 @@ use honeyflow_sink_tantivy::TantivySink;
 use crate::{config::Config, registry};
 use generation::Builder;
 use hive::Hives;
+use pool::Pools;
 use source::OpenSource;
 
 /// Of the engine; steps that evaluate have some of their own.
@@ -61,6 +63,7 @@ pub struct Node {
     pub incarnation: NodeId,
     pub sources: Arc<Vec<OpenSource>>,
     pub sinks: Vec<(Name, Arc<dyn Sink>)>,
+    pub pools: Pools,
     pub graphs: Vec<Arc<Graph>>,
     pub engine: shell::Handle,
     /// Where the queen counts, and limits are.
@@ -91,7 +94,8 @@ impl Node {
         for source in &config.sources {
             sources.push(OpenSource::open(config, source).await?);
         }
-        let (sinks, indexes) = open_sinks(config, &sources, options).await?;
+        let pools = Pools::open(config)?;
+        let (sinks, indexes) = open_sinks(config, &sources, &pools, options).await?;
         // What expressions leave behind is counted for the process as a whole.
         let pool = Arc::new(Pool::new(EXPRESSION_THREADS));
         let folder = config.file.parent().unwrap_or(Path::new(""));
@@ -133,7 +137,10 @@ impl Node {
         let sources = Arc::new(sources);
         let builder = Arc::new(Builder { sources: sources.clone(), indexes, engine: engine.clone() });
         let hive = hives.own().clone();
-        Ok((Node { name, incarnation, sources, sinks, graphs, engine, hive, hives, limits, builder, data }, service))
+        Ok((
+            Node { name, incarnation, sources, sinks, pools, graphs, engine, hive, hives, limits, builder, data },
+            service,
+        ))
     }
 
     /// Runs the node's parts under supervision, until it is drained or a failure stops it. What people look at comes
@@ -192,6 +199,7 @@ impl Node {
             );
         }
         self.hives.leave().await;
+        self.pools.close().await;
     }
 
     /// Others need not wait until this node is missed.
@@ -210,10 +218,17 @@ type Sinks = Vec<(Name, Arc<dyn Sink>)>;
 async fn open_sinks(
     config: &Config,
     sources: &[OpenSource],
+    pools: &Pools,
     options: &Options,
 ) -> Result<(Sinks, Vec<generation::Index>), Failure> {
     let (mut sinks, mut indexes): (Sinks, Vec<generation::Index>) = Default::default();
+    let wrapped = |sink: Arc<dyn Sink>| options.wrap_sink.as_ref().map_or(sink.clone(), |wrap| wrap(sink));
     for sink in &config.sinks {
+        if let Some(table) = &sink.table {
+            let opened = pools.open_table(config, sink, table, sources).await?;
+            sinks.push((sink.name.clone(), wrapped(Arc::new(opened))));
+            continue;
+        }
         let feeds = shape::feeds(config, &sink.name);
         let mut told = registry::sink_options(sink, &config.node)?;
         told.shape = shape::lines(config, &sink.name);
@@ -236,8 +251,7 @@ async fn open_sinks(
         }
         let index = Arc::new(opened);
         indexes.push(generation::Index { sink: sink.name.clone(), index: index.clone(), feeds, shape });
-        let opened: Arc<dyn Sink> = index;
-        sinks.push((sink.name.clone(), options.wrap_sink.as_ref().map_or(opened.clone(), |wrap| wrap(opened))));
+        sinks.push((sink.name.clone(), wrapped(index)));
     }
     Ok((sinks, indexes))
 }

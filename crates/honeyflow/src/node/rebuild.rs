@@ -25,7 +25,7 @@ pub struct Outdated<'a> {
 
 /// Those among all sinks, as far as opening them to read tells.
 pub fn outdated(config: &Config) -> Vec<Outdated<'_>> {
-    hopeless(config, |sink| registry::reading_sink(sink, &config.node).map(|_| ()))
+    hopeless(config, |sink| registry::reading_sink(sink, config).map(|_| ()))
 }
 
 /// The same, with every file compared with its checksum, as a start does. Only while no node writes.
@@ -38,7 +38,7 @@ pub fn outdated_or_damaged(config: &Config) -> Vec<Outdated<'_>> {
 }
 
 fn hopeless(config: &Config, open: impl Fn(&SinkConfig) -> Result<(), Failure>) -> Vec<Outdated<'_>> {
-    let judged = config.sinks.iter().filter_map(|sink| Some(Outdated { sink, why: open(sink).err()? }));
+    let judged = config.indexes().filter_map(|sink| Some(Outdated { sink, why: open(sink).err()? }));
     judged.filter(|outdated| HOPELESS.contains(&&*outdated.why.code)).collect()
 }
 
@@ -66,8 +66,16 @@ async fn is_empty(config: &Config, entity: &str) -> Result<bool, Failure> {
         if !config.entities_into(&sink.name).iter().any(|name| &**name == entity) {
             continue;
         }
-        let empty = match registry::reading_sink(sink, &config.node) {
-            Ok(Some(opened)) => opened.count().await? == 0,
+        let empty = match registry::reading_sink(sink, config) {
+            Ok(Some(opened)) => match opened.list(None, 1).await {
+                Ok((hits, next)) => hits.is_empty() && next.is_none(),
+                // a cluster that is away: what it holds will be told by `verify`
+                Err(failure) if sink.table.is_some() => {
+                    tracing::warn!(sink = %sink.name, %failure, "whether the table is empty cannot be told");
+                    false
+                }
+                Err(failure) => return Err(failure),
+            },
             Ok(None) => true,
             Err(failure) => failure.code == "index-missing",
         };

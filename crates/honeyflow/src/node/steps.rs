@@ -29,6 +29,8 @@ pub fn concurrency(kind: &str) -> u32 {
         "sql.load" => 2,
         // They wait for a commit that they share.
         "search.index" => 16,
+        // Each keeps many requests under way.
+        "cassandra.write" => 4,
         "http.call" => 8,
         _ => 2,
     }
@@ -74,7 +76,7 @@ fn build_one(
             let store: Arc<dyn Store> = source.database.store.clone();
             Arc::new(LoadStep::new(store, statement))
         }
-        "search.index" => {
+        "search.index" | "cassandra.write" => {
             let into = text("into").unwrap_or_default();
             let (_, sink) =
                 sinks.iter().find(|(name, _)| &**name == into).ok_or_else(|| bad(format!("no sink {into}")))?;

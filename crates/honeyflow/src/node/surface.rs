@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use honeyflow_api::{HiveView, Limits, SinkView};
+use honeyflow_api::{HiveView, Limits, PoolView, SinkView};
 use honeyflow_event::Name;
 use honeyflow_runtime::Failure;
 use honeyflow_store::Store;
@@ -54,6 +54,7 @@ pub fn view(node: &Node, config: &Config) -> honeyflow_api::Node {
         started: Instant::now(),
         sources: sources.collect(),
         sinks: sinks.collect(),
+        pools: node.pools.controls().map(|(name, control)| PoolView { name, control }).collect(),
         workflows: node.graphs.clone(),
         engine: Arc::new(move || engine.status()),
         runs: Arc::new(move |key, limit| {

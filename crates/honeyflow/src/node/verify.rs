@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use honeyflow_event::{Document, Key, Name, PRIORITY_DEFAULT, document};
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::Sink;
 use honeyflow_store::{Admin, AdminReply, Load, Loaded, Reply, Request, Store};
 use honeyflow_workflow::{Expression, Graph, Role, Variables};
@@ -130,9 +130,12 @@ impl Verification<'_> {
                 (None, None, _) => None,
                 (Some(_), None, _) => Some(Kind::Missing),
                 (None, Some(_), _) => Some(Kind::Extra),
-                (Some(Some(wanted)), Some(held), Recipe::Content(_)) if document::hash(&wanted) != held.hash => {
-                    Some(Kind::Stale)
-                }
+                (Some(Some(wanted)), Some(held), Recipe::Content(_)) => match self.sink.as_held(&wanted) {
+                    Ok(wanted) => (document::hash(&wanted) != held.hash).then_some(Kind::Stale),
+                    // What cannot be held is parked; the sink may hold the last good one.
+                    Err(failure) if failure.class == Class::Reject => None,
+                    Err(failure) => return Err(failure),
+                },
                 _ => None,
             };
             match difference {

@@ -2,6 +2,7 @@
 //! binary names an adapter.
 
 mod bind;
+pub mod cassandra;
 mod database;
 pub(crate) mod hive;
 
@@ -12,7 +13,7 @@ use honeyflow_sink::Sink;
 use honeyflow_sink_tantivy::{self as tantivy, TantivySink};
 use honeyflow_workflow::Catalogue;
 
-use crate::config::{FieldType, NodeConfig, SinkConfig};
+use crate::config::{Config, FieldType, NodeConfig, SinkConfig};
 
 pub use bind::{Bound, bind, problem};
 pub use database::{Database, Installed};
@@ -38,6 +39,7 @@ pub fn kinds() -> Catalogue {
         honeyflow_step_transform::kind(),
         honeyflow_step_http::kind(),
         honeyflow_sink::index::kind(),
+        honeyflow_sink_cassandra::kind(),
     ];
     kinds.extend(honeyflow_step_control::kinds());
     Catalogue::new(kinds)
@@ -46,7 +48,7 @@ pub fn kinds() -> Catalogue {
 /// Whether the sink compares versions, so that an older write cannot overwrite a newer one.
 pub fn is_fenced(sink: &SinkConfig) -> bool {
     // a reference is resolved when it is used; until then, what it leads to is one of ours
-    matches!(scheme(sink).as_deref(), Some("tantivy") | None)
+    matches!(scheme(sink).as_deref(), Some("tantivy" | "cassandra") | None)
 }
 
 fn scheme(sink: &SinkConfig) -> Option<String> {
@@ -54,7 +56,7 @@ fn scheme(sink: &SinkConfig) -> Option<String> {
     url.reveal().split_once(':').map(|(scheme, _)| scheme.to_owned())
 }
 
-/// What the sink's adapter is told; the engine adds the source and the install id.
+/// What the adapter of an index is told; the engine adds the source and the install id.
 pub fn sink_options(sink: &SinkConfig, node: &NodeConfig) -> Result<tantivy::Options, Failure> {
     let url = sink.url.resolve().map_err(|unresolved| {
         Failure::fatal("unresolved", format!("[sink.{}]: {unresolved}; {}", sink.name, unresolved.help()))
@@ -88,8 +90,11 @@ pub fn sink_options(sink: &SinkConfig, node: &NodeConfig) -> Result<tantivy::Opt
 }
 
 /// For searching and looking, beside a node that may be writing. None if nothing was written yet.
-pub fn reading_sink(sink: &SinkConfig, node: &NodeConfig) -> Result<Option<Arc<dyn Sink>>, Failure> {
-    let options = sink_options(sink, node)?;
+pub fn reading_sink(sink: &SinkConfig, config: &Config) -> Result<Option<Arc<dyn Sink>>, Failure> {
+    if let Some(table) = &sink.table {
+        return Ok(Some(Arc::new(cassandra::reading(config, sink, table)?)));
+    }
+    let options = sink_options(sink, &config.node)?;
     if !options.folder.exists() {
         return Ok(None);
     }
@@ -99,5 +104,5 @@ pub fn reading_sink(sink: &SinkConfig, node: &NodeConfig) -> Result<Option<Arc<d
 
 /// Whether its next generation is being built.
 pub fn is_building(sink: &SinkConfig, node: &NodeConfig) -> Result<bool, Failure> {
-    Ok(TantivySink::is_building_at(&sink_options(sink, node)?.folder))
+    Ok(sink.table.is_none() && TantivySink::is_building_at(&sink_options(sink, node)?.folder))
 }

@@ -212,6 +212,7 @@ async fn main() -> std::io::Result<()> {
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("orders".into(), "order".into())],
         hives: Vec::new(),
+        pools: Vec::new(),
         door: None,
         counted: Arc::new(Vec::new),
         limits: Limits::default(),

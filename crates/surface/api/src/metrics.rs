@@ -18,6 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::pool::{CLASSES, COUNTERS as COUNTERS_OF_POOLS, state_of};
 use crate::{
     answer::{self, Refusal},
     node::{Counted, Node},
@@ -103,6 +104,7 @@ impl Collector for Scrape {
         self.sources(encoder)?;
         self.workflows(encoder)?;
         self.hive(encoder)?;
+        self.pools(encoder)?;
         let documents = self.node.sinks.iter().zip(&self.seen.counts);
         let documents = documents.filter_map(|(view, count)| Some(([("sink", &*view.name)], *count.as_ref().ok()?)));
         family(encoder, "sink_documents", "Documents in a sink", MetricType::Gauge, documents)
@@ -171,6 +173,43 @@ impl Scrape {
         terms.for_each(|(cause, count)| *causes.entry(cause).or_default() += count);
         let causes = causes.iter().map(|(cause, count)| ([("cause", *cause)], *count));
         family(encoder, "hive_terms", "Terms that this node has begun, by cause", MetricType::Counter, causes)
+    }
+
+    fn pools(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let pools = &self.node.pools;
+        let seen: Vec<_> = pools.iter().map(|pool| (&*pool.name, pool.control.status())).collect();
+        let states: Vec<_> = seen.iter().map(|(name, status)| (*name, status.state.to_string())).collect();
+        let states = states.iter().map(|(name, state)| ([("pool", *name), ("state", state.as_str())], 1));
+        family(encoder, "pool_state", "1 for the state that a pool is in", MetricType::Gauge, states)?;
+        let mut of = |name, help, read: fn(&honeyflow_pool::Status) -> u64| {
+            let values = seen.iter().map(|(name, status)| ([("pool", *name)], read(status)));
+            family(encoder, name, help, MetricType::Gauge, values)
+        };
+        of("pool_wanted", "Connections that a pool should have", |status| status.wanted.into())?;
+        of("pool_open", "Connections that it has", |status| status.open.into())?;
+        of("pool_idle", "Connections without a request", |status| status.idle.into())?;
+        of("pool_lent", "Requests under way", |status| status.lent.into())?;
+        of("pool_servers", "Servers that it knows", |status| status.servers.len() as u64)?;
+        let waiting = seen.iter().flat_map(|(name, status)| {
+            let waiting = CLASSES.iter().zip(status.waiting);
+            waiting.map(|(class, count)| ([("pool", *name), ("class", *class)], count as u64))
+        });
+        family(encoder, "pool_waiting", "Requests that wait for a connection", MetricType::Gauge, waiting)?;
+        let servers: Vec<_> = seen
+            .iter()
+            .flat_map(|(name, status)| status.servers.iter().map(move |server| (*name, server)))
+            .map(|(name, server)| (name, server.server.address.to_string(), state_of(server)))
+            .collect();
+        let servers = servers.iter().map(|(pool, server, state)| {
+            ([("pool", *pool), ("server", server.as_str()), ("state", state.as_str())], 1)
+        });
+        family(encoder, "pool_server_state", "1 for the state that a server is in", MetricType::Gauge, servers)?;
+        let counted: Vec<_> = pools.iter().map(|pool| (&*pool.name, pool.control.counters())).collect();
+        for (name, help, read) in COUNTERS_OF_POOLS {
+            let values = counted.iter().map(|(pool, counters)| ([("pool", *pool)], read(counters)));
+            family(encoder, &format!("pool_{name}"), help, MetricType::Counter, values)?;
+        }
+        Ok(())
     }
 
     fn workflows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

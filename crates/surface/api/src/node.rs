@@ -15,7 +15,7 @@ use honeyflow_sink::Sink;
 use honeyflow_store::Store;
 use honeyflow_workflow::Graph;
 
-use crate::hive::HiveView;
+use crate::{hive::HiveView, pool::PoolView};
 
 /// A question to the task that owns the runs.
 pub type Runs = Arc<dyn Fn(Option<String>, usize) -> BoxFuture<'static, Vec<RunView>> + Send + Sync>;
@@ -26,6 +26,8 @@ pub struct Node {
     pub started: Instant,
     pub sources: Vec<(Name, Arc<dyn Store>)>,
     pub sinks: Vec<SinkView>,
+    /// Through which clusters are reached.
+    pub pools: Vec<PoolView>,
     pub workflows: Vec<Arc<Graph>>,
     /// Cheap: it is asked on every request that shows something, and once a second.
     pub engine: Arc<dyn Fn() -> Status + Send + Sync>,

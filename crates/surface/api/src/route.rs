@@ -18,10 +18,11 @@ pub(crate) enum Route {
     Runs,
     Live,
     Events,
+    Pools,
 }
 
 /// Every operation there is; `<hash>` stands for the content's.
-pub const ROUTES: [(&str, &str); 11] = [
+pub const ROUTES: [(&str, &str); 12] = [
     ("GET", "/"),
     ("GET", "/static/<hash>.js"),
     ("GET", "/static/<hash>.css"),
@@ -33,6 +34,7 @@ pub const ROUTES: [(&str, &str); 11] = [
     ("GET", "/v1/runs"),
     ("GET", "/v1/live"),
     ("POST", "/v1/events"),
+    ("POST", "/v1/pools"),
 ];
 
 const ALL: [Route; ROUTES.len()] = [
@@ -47,6 +49,7 @@ const ALL: [Route; ROUTES.len()] = [
     Route::Runs,
     Route::Live,
     Route::Events,
+    Route::Pools,
 ];
 
 impl Route {
@@ -66,7 +69,8 @@ impl Route {
             | Route::Search
             | Route::Runs
             | Route::Live
-            | Route::Events => ROUTES[self as usize].1,
+            | Route::Events
+            | Route::Pools => ROUTES[self as usize].1,
         }
     }
 
@@ -80,7 +84,7 @@ impl Route {
     }
 
     pub fn changes_state(self) -> bool {
-        self == Route::Events
+        matches!(self, Route::Events | Route::Pools)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
     gate, live, metrics,
     node::Node,
     page::{self, Assets},
+    pool,
     route::Route,
     runs,
     sample::Sampler,
@@ -177,6 +178,7 @@ async fn dispatch(
         Route::Runs => runs::answer(&app.node, &parts.uri).await,
         Route::Live => app.live.answer(),
         Route::Events => app.door.answer(app, parts, body).await,
+        Route::Pools => pool::answer(app, parts, body).await,
     }
 }
 

@@ -90,6 +90,7 @@ pub(crate) async fn status(app: &Arc<App>) -> Response<Body> {
         "engine": seen.status,
         "lag": lag,
         "sinks": sinks,
+        "pools": node.pools.iter().map(crate::pool::PoolView::json).collect::<Vec<_>>(),
         "hives": hives,
     });
     answer::json(StatusCode::OK, &shown)

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{answer::Refusal, node::Limits};
 
-pub(super) struct Read {
+pub(crate) struct Read {
     pub bytes: Vec<u8>,
     _room: Vec<OwnedSemaphorePermit>,
 }

@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     answer::{self, Refusal},
+    node::Limits,
     search::within,
     serve::App,
 };
@@ -38,6 +39,11 @@ pub(crate) struct Door {
 impl Door {
     pub fn new(bodies_bytes_max: usize) -> Door {
         Door { room: Arc::new(Semaphore::new((bodies_bytes_max >> 10).min(Semaphore::MAX_PERMITS))) }
+    }
+
+    /// A body, within the room that all bodies share.
+    pub async fn read(&self, headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<body::Read, Refusal> {
+        body::read(headers, body, limits, &self.room).await
     }
 
     pub async fn answer(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
@@ -58,7 +64,7 @@ impl Door {
     async fn take_in(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
         let node = &app.node;
         let key = idempotency_key(&parts.headers)?;
-        let read = body::read(&parts.headers, body, &node.limits, &self.room).await?;
+        let read = self.read(&parts.headers, body, &node.limits).await?;
         let text = std::str::from_utf8(&read.bytes)
             .map_err(|_| Refusal::bad_request("bad-json", "the body is not valid UTF-8"))?;
         shape::check(text, node.limits.json_depth_max, node.limits.json_members_max)?;

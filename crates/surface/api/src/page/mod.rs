@@ -87,6 +87,7 @@ pub(crate) fn render(node: &Node, view: &View, assets: &Assets, asked: &Asked<'_
                             (sections::waits(view))
                             (sections::sources(node, view))
                             (sections::sinks(node, view))
+                            (sections::pools(node, view))
                             (sections::hive(view))
                         }
                     }

@@ -260,3 +260,40 @@ pub(crate) fn sinks(node: &Node, view: &View) -> Markup {
         }
     }
 }
+
+/// Servers as they were when the page was made; their numbers are kept current.
+pub(crate) fn pools(node: &Node, view: &View) -> Markup {
+    html! {
+        @for (at, pool) in node.pools.iter().enumerate() {
+            @let id = |what: &str| format!("pool-{at}-{what}");
+            section .card .pool aria-labelledby=(id("title")) {
+                div .card-head {
+                    h2 #(id("title")) { "Cluster " (pool.name) }
+                    span .pill .small #(id("state")) data-state=(view.state(&id("state"))) { (view.text(&id("state"))) }
+                }
+                dl .facts {
+                    @for (what, label) in [("open", "connections"), ("lent", "under way"), ("waiting", "waiting")] {
+                        div { dt { (label) } dd #(id(what)) { (view.text(&id(what))) } }
+                    }
+                }
+                table {
+                    thead { tr {
+                        th scope="col" { "server" } th scope="col" { "state" } th scope="col" .number { "open" }
+                        th scope="col" .number { "latency" } th scope="col" .number { "share" }
+                    } }
+                    tbody {
+                        @for server in 0..view.servers(at) {
+                            @let id = |what: &str| format!("pool-{at}-server-{server}-{what}");
+                            tr {
+                                th scope="row" #(id("address")) { (view.text(&id("address"))) }
+                                td #(id("state")) { (view.text(&id("state"))) }
+                                @for what in ["open", "latency", "share"] { td .number #(id(what)) { (view.text(&id(what))) } }
+                            }
+                        }
+                    }
+                }
+                p .muted #(id("error")) hidden[view.text(&id("error")).is_empty()] { (view.text(&id("error"))) }
+            }
+        }
+    }
+}

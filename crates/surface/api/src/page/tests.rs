@@ -131,6 +131,7 @@ fn page(text: &str) -> (String, String) {
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: Vec::new(),
         hives: Vec::new(),
+        pools: Vec::new(),
         door: None,
         counted: Arc::new(Vec::new),
         limits: Limits::default(),

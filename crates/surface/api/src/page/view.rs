@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use honeyflow_engine::core::status::WorkflowStatus;
+use honeyflow_pool::{ServerState, State};
 use serde::Serialize;
 
 use super::{
@@ -13,12 +14,14 @@ use super::{
 use crate::{
     hive::HiveSeen,
     node::Node,
+    pool::{is_whole, state_of},
     sample::{Obstacle, Seen, obstacles},
 };
 
 /// Lists on the page are cut here; the status has them in full.
 const WAITS_MAX: usize = 50;
 const NODES_MAX: usize = 100;
+const SERVERS_MAX: usize = 20;
 /// Above this the oldest event is old enough to be pointed at.
 const LAG_WARNING: Duration = Duration::from_secs(10);
 const UNKNOWN: &str = "–";
@@ -63,6 +66,7 @@ impl View {
         view.sources(node, seen);
         view.workflows(node, seen);
         view.hive(seen);
+        view.pools(node);
         for (at, documents) in seen.counts.iter().enumerate() {
             let text = documents.as_ref().map_or_else(|_| UNKNOWN.to_owned(), |number| count(*number));
             view.say(format!("sink-{at}-documents"), text);
@@ -180,6 +184,44 @@ impl View {
         };
         self.say("hive-state", text);
         self.mark("hive-state", state);
+    }
+
+    /// How many servers of a pool are shown.
+    pub fn servers(&self, pool: usize) -> usize {
+        (0..SERVERS_MAX).take_while(|at| self.texts.contains_key(&format!("pool-{pool}-server-{at}-address"))).count()
+    }
+
+    fn pools(&mut self, node: &Node) {
+        for (at, pool) in node.pools.iter().enumerate() {
+            let status = pool.control.status();
+            let id = |what: &str| format!("pool-{at}-{what}");
+            self.say(id("state"), status.state.to_string());
+            let state = match status.state {
+                State::Active if is_whole(&status) => "ok",
+                State::Broken => "bad",
+                State::Active if status.open == 0 => "bad",
+                _ => "warn",
+            };
+            self.mark(id("state"), state);
+            self.say(id("open"), format!("{} of {}", count(status.open.into()), count(status.wanted.into())));
+            self.say(id("lent"), count(status.lent.into()));
+            self.say(id("waiting"), count(status.waiting.iter().sum::<usize>() as u64));
+            let failing = status.servers.iter().filter(|server| server.state != ServerState::Up);
+            let error = failing.filter_map(|server| server.last_error.as_deref()).next();
+            let error = status.broken_by.as_deref().or(error).or(status.discovery_error.as_deref());
+            self.say(id("error"), error.unwrap_or_default());
+            for (n, server) in status.servers.iter().take(SERVERS_MAX).enumerate() {
+                let id = |what: &str| format!("pool-{at}-server-{n}-{what}");
+                self.say(id("address"), server.server.address.to_string());
+                self.say(id("state"), state_of(server));
+                self.say(id("open"), format!("{} of {}", server.open, server.target));
+                self.say(
+                    id("latency"),
+                    if server.uses.count() == 0 { UNKNOWN.to_owned() } else { age(server.latency) },
+                );
+                self.say(id("share"), format!("{:.0} %", server.share * 100.0));
+            }
+        }
     }
 
     fn workflows(&mut self, node: &Node, seen: &Seen) {

@@ -19,6 +19,7 @@ async fn se_8_the_routes_are_exactly_these() {
         "GET /v1/runs",
         "GET /v1/live",
         "POST /v1/events",
+        "POST /v1/pools",
     ];
     assert_eq!(ROUTES.map(|(method, path)| format!("{method} {path}")), committed);
     let server = start().await;

@@ -99,6 +99,7 @@ pub async fn start_with(change: impl FnOnce(&mut Node)) -> Server {
         runs: Arc::new(|_, _| Box::pin(async { Vec::new() })),
         entities: vec![("shop".into(), "book".into()), ("shop".into(), "author".into())],
         hives: Vec::new(),
+        pools: Vec::new(),
         door: None,
         counted: Arc::new(Vec::new),
         limits: Limits::default(),

@@ -1,0 +1,61 @@
+//! `honeyflow pool show NAME`
+
+use super::{known, pools, text};
+use crate::cli::{Context, Done, Fault, output::brief};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The cluster, as in [cassandra.NAME]
+    name: String,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
+    let config = context.config()?;
+    known(&config, &arguments.name)?;
+    let Some(pools) = pools(&config, context)? else { return Ok(Done::Negative) };
+    let Some(pool) = pools.iter().find(|pool| pool["name"] == *arguments.name) else {
+        context.output.note("no sink lies in this cluster: the node has no pool for it");
+        return Ok(Done::Negative);
+    };
+    let output = &context.output;
+    if output.is_json() {
+        output.object(pool)?;
+        return Ok(Done::Well);
+    }
+    let of = |key: &str| text(&pool[key]);
+    output.print(&format!(
+        "{}: {}; {} of {} connections, {} under way\n",
+        of("name"),
+        of("state"),
+        of("open"),
+        of("wanted"),
+        of("lent")
+    ))?;
+    for key in ["broken_by", "settings_error", "discovery_error"] {
+        if let Some(error) = pool[key].as_str() {
+            output.note(error);
+        }
+    }
+    let servers = pool["servers"].as_array().cloned().unwrap_or_default();
+    let header = ["server", "state", "datacentre", "open", "under way", "latency", "share", "last error"];
+    output.rows(header, &servers, |server| {
+        let latency = server["latency_us"].as_f64().unwrap_or(0.0) / 1000.0;
+        [
+            text(&server["address"]),
+            text(&server["state"]),
+            text(&server["datacentre"]),
+            format!("{} of {}", text(&server["open"]), text(&server["target"])),
+            text(&server["lent"]),
+            format!("{latency:.1} ms"),
+            format!("{:.0} %", server["share"].as_f64().unwrap_or(0.0) * 100.0),
+            brief(server["last_error"].as_str().unwrap_or_default(), 80),
+        ]
+    })?;
+    let counted = pool["counters"].as_object().into_iter().flatten();
+    let counted: Vec<String> = counted
+        .filter(|(_, count)| count.as_u64() != Some(0))
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    output.print(&format!("counted: {}\n", counted.join(", ")))?;
+    Ok(Done::Well)
+}

@@ -1,0 +1,150 @@
+//! `[cassandra.NAME]`: a cluster, reached through a pool. Keys of the pool are read by the pool itself; what is said to
+//! servers once they are reached stands in a table below it.
+
+use std::path::{Path, PathBuf};
+
+use honeyflow_event::Name;
+use honeyflow_pool::settings::{Compiled, KEYS, Provider, Settings, SettingsError, Table, Value};
+use honeyflow_workflow::Problem;
+
+use super::{
+    Url, keys,
+    tree::Node,
+    values::{Values, wrong_type},
+};
+
+#[derive(Clone, Debug)]
+pub struct CassandraConfig {
+    pub name: Name,
+    pub pool: Settings,
+    /// Where they came from, if not from the section itself.
+    pub compiled: Option<PathBuf>,
+    pub cql: CqlConfig,
+}
+
+#[derive(Clone, Debug)]
+pub struct CqlConfig {
+    pub user: Option<String>,
+    /// Never written out.
+    pub password: Option<Url>,
+    pub compression: String,
+    pub tls: bool,
+    pub tls_roots: Option<PathBuf>,
+    pub tls_certificate: Option<(PathBuf, PathBuf)>,
+    pub tls_name: Option<String>,
+}
+
+/// The table below the section that is not the pool's.
+const CQL: &str = "cql";
+/// The key that names a file instead of all others.
+const COMPILED: &str = "compiled";
+
+pub fn read(name: &str, node: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<CassandraConfig> {
+    let path = format!("cassandra.{name}");
+    let compiled = node.get(COMPILED);
+    let (pool, compiled) = match compiled {
+        Some(file) => read_compiled(name, node, file, &path, folder, problems)?,
+        None => (read_pool(name, node, &path, problems), None),
+    };
+    let cql = read_cql(node.get(CQL), &format!("{path}.{CQL}"), folder, problems);
+    Some(CassandraConfig { name: name.into(), pool: pool?, compiled, cql: cql? })
+}
+
+/// The settings of a pool from a file that `honeyflow config compile` made; nothing of them may stand here as well.
+fn read_compiled(
+    name: &str,
+    node: &Node,
+    file: &Node,
+    path: &str,
+    folder: &Path,
+    problems: &mut Vec<Problem>,
+) -> Option<(Option<Settings>, Option<PathBuf>)> {
+    let at = format!("{path}.{COMPILED}");
+    let Some(written) = file.text() else {
+        problems.push(wrong_type(&at, "a path", file));
+        return None;
+    };
+    for key in node.table()?.keys().filter(|key| ![CQL, COMPILED].contains(&key.as_str())) {
+        let message = format!("`{key}` stands beside `{COMPILED}`, which has all settings");
+        let problem = Problem::error(format!("{path}.{key}"), "misplaced-key", message);
+        problems.push(problem.help("leave it out, or compile the settings anew with it"));
+    }
+    let file = folder.join(written);
+    match load(&file, name) {
+        Ok(settings) => Some((Some(settings), Some(file))),
+        Err(SettingsError { wrong }) => {
+            problems.extend(wrong.into_iter().map(|(_, what)| Problem::error(at.clone(), "bad-compiled", what)));
+            None
+        }
+    }
+}
+
+/// What the file says now; the pool bears the name of its section.
+pub fn load(file: &Path, name: &str) -> Result<Settings, SettingsError> {
+    let of = |what: String| SettingsError::of(COMPILED, format!("{}: {what}", file.display()));
+    let bytes = std::fs::read(file).map_err(|error| of(format!("cannot be read: {error}")))?;
+    let compiled = Compiled::shared(bytes.into()).map_err(|error| of(error.to_string()))?;
+    Ok(Settings { name: name.to_owned(), ..compiled.settings()? })
+}
+
+fn read_pool(name: &str, node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Settings> {
+    let mut table = Table::from([("name".to_owned(), Value::from(name))]);
+    let is_known = |key: &str| KEYS.iter().any(|known| known.name == key);
+    for (key, node) in node.table()?.iter().filter(|(key, _)| *key != CQL) {
+        if node.table().is_some() && !is_known(key) {
+            let message = format!("there is no section [{path}.{key}]");
+            problems.push(Problem::error(format!("{path}.{key}"), "unknown-key", message).nearest(key, [CQL]));
+            continue;
+        }
+        match serde_json::from_value(node.json()) {
+            Ok(value) => drop(table.insert(key.clone(), value)),
+            Err(_) => problems.push(wrong_type(&format!("{path}.{key}"), "a whole number, a text or a list", node)),
+        }
+    }
+    match Settings::from_table(&table) {
+        Ok(settings) => Some(settings),
+        Err(SettingsError { wrong }) => {
+            problems.extend(wrong.iter().map(|(key, what)| misfit(path, key, what)));
+            None
+        }
+    }
+}
+
+/// What the pool says, at its place: what is wrong, then what to write.
+fn misfit(path: &str, key: &str, what: &str) -> Problem {
+    let code = if what.starts_with("is no setting") { "unknown-key" } else { "bad-value" };
+    let at = format!("{path}.{key}");
+    match what.split_once("; ") {
+        Some((wrong, help)) => Problem::error(at, code, format!("`{key}` {wrong}")).help(help),
+        None => Problem::error(at, code, format!("`{key}` {what}")),
+    }
+}
+
+fn read_cql(node: Option<&Node>, path: &str, folder: &Path, problems: &mut Vec<Problem>) -> Option<CqlConfig> {
+    let values = Values::read(node, keys::CQL, path, problems);
+    let (user, password) = (values.text("user"), values.text("password").map(|text| Url::read(&text, folder)));
+    if user.is_some() != password.is_some() {
+        let (there, missing) = if user.is_some() { ("user", "password") } else { ("password", "user") };
+        let problem =
+            Problem::error(values.at(there), "missing-key", format!("`{there}` stands here without `{missing}`"));
+        problems.push(problem.help("user = \"…\" and password = \"env:CASSANDRA_PASSWORD\""));
+    }
+    let file = |key: &str| values.text(key).map(|path| folder.join(path));
+    let (certificate, key) = (file("tls-certificate"), file("tls-key"));
+    if certificate.is_some() != key.is_some() {
+        let (there, missing) =
+            if key.is_some() { ("tls-key", "tls-certificate") } else { ("tls-certificate", "tls-key") };
+        let problem =
+            Problem::error(values.at(there), "missing-key", format!("`{there}` stands here without `{missing}`"));
+        problems.push(problem.help("a certificate of our own needs both"));
+    }
+    Some(CqlConfig {
+        user,
+        password,
+        compression: values.text("compression")?,
+        tls: values.boolean("tls")?,
+        tls_roots: file("tls-roots"),
+        tls_certificate: certificate.zip(key),
+        tls_name: values.text("tls-name"),
+    })
+}

@@ -1,0 +1,127 @@
+//! Clusters and tables, from what the configuration says of them.
+
+use std::sync::Arc;
+
+use honeyflow_cassandra::{
+    Consistency, Session,
+    connection::{Password, Secret, Settings, Tls},
+    wire::Compression,
+};
+use honeyflow_pool::Functions;
+use honeyflow_runtime::Failure;
+use honeyflow_sink_cassandra::{CassandraSink, KeyKind, KeyPart, Misfit, Options, Refused};
+use honeyflow_store::{KeyColumn, KeyType};
+use honeyflow_workflow::Problem;
+
+use crate::config::{self, CassandraConfig, Config, CqlConfig, SinkConfig, TableConfig, Url};
+
+/// Starts the pool of a cluster; connections are opened in the background.
+pub fn connect(cluster: &CassandraConfig) -> Result<Session, Failure> {
+    let session = match cluster.compiled.clone() {
+        None => Session::open(spoken(&cluster.cql), cluster.pool.clone()),
+        // Read anew every second: a file that was compiled again is in force without a restart.
+        Some(file) => {
+            let name = cluster.name.clone();
+            Session::open(spoken(&cluster.cql), Functions(move || config::cassandra::load(&file, &name)))
+        }
+    };
+    session.map_err(|error| Failure::fatal("bad-settings", format!("[cassandra.{}]: {error}", cluster.name)))
+}
+
+fn spoken(cql: &CqlConfig) -> Settings {
+    let secret = |reference: &Url| match reference {
+        Url::Env(name) => Secret::Env(name.clone()),
+        Url::File(path) => Secret::File(path.clone()),
+        // the configuration lets none through
+        Url::Written(_) => Secret::Plain(String::new()),
+    };
+    let login = cql.user.clone().zip(cql.password.as_ref()).map(|(user, password)| {
+        let login: Arc<dyn honeyflow_cassandra::connection::Login> =
+            Arc::new(Password { user, password: secret(password) });
+        login
+    });
+    let tls = cql.tls.then(|| Tls {
+        roots: cql.tls_roots.clone(),
+        certificate: cql.tls_certificate.clone(),
+        name: cql.tls_name.clone(),
+    });
+    let compression = match cql.compression.as_str() {
+        "lz4" => Compression::Lz4,
+        "snappy" => Compression::Snappy,
+        _ => Compression::None,
+    };
+    Settings { login, tls, compression, ..Settings::default() }
+}
+
+/// What a sink's adapter is told. `key`: as the entity's database has it; without, names alone are known.
+pub fn table_options(config: &Config, sink: &SinkConfig, table: &TableConfig, key: Option<&[KeyColumn]>) -> Options {
+    let entity = config.entities_into(&sink.name).into_iter().next();
+    let names = entity.and_then(|name| config.entity(&name)).map(|entity| entity.key.clone()).unwrap_or_default();
+    let kind = |name: &String| {
+        let column = key?.iter().find(|column| column.name == *name)?;
+        Some(match column.kind {
+            KeyType::Integer => KeyKind::Integer,
+            KeyType::Text => KeyKind::Text,
+            KeyType::Blob => KeyKind::Blob,
+        })
+    };
+    let key = names.iter().map(|name| KeyPart { name: name.clone(), kind: kind(name) }).collect();
+    let deadline = config.cluster(&table.cluster).map(|cluster| cluster.pool.deadline);
+    let mut options = Options::new(&table.keyspace, &table.table, key);
+    options.columns.clone_from(&table.columns);
+    options.document.clone_from(&table.document);
+    options.consistency = consistency(&table.consistency);
+    options.deadline = deadline.unwrap_or(options.deadline);
+    options
+}
+
+fn consistency(word: &str) -> Consistency {
+    match word {
+        "one" => Consistency::One,
+        "two" => Consistency::Two,
+        "three" => Consistency::Three,
+        "quorum" => Consistency::Quorum,
+        "all" => Consistency::All,
+        "each-quorum" => Consistency::EachQuorum,
+        "local-one" => Consistency::LocalOne,
+        _ => Consistency::LocalQuorum,
+    }
+}
+
+/// For looking at a table, beside nodes that may be writing.
+pub fn reading(config: &Config, sink: &SinkConfig, table: &TableConfig) -> Result<CassandraSink, Failure> {
+    let cluster = config.cluster(&table.cluster);
+    let cluster =
+        cluster.ok_or_else(|| Failure::fatal("unknown-cluster", format!("no [cassandra.{}]", table.cluster)))?;
+    Ok(CassandraSink::new(connect(cluster)?, table_options(config, sink, table, None)))
+}
+
+/// Whether the cluster answers and has the table that is asked for; and whether these documents fit it.
+pub async fn problems(
+    config: &Config,
+    sink: &SinkConfig,
+    key: &[KeyColumn],
+    documents: &[Arc<serde_json::Value>],
+) -> Vec<Problem> {
+    let Some(table) = &sink.table else { return Vec::new() };
+    let Some(cluster) = config.cluster(&table.cluster) else { return Vec::new() };
+    let session = match connect(cluster) {
+        Ok(session) => session,
+        Err(failure) => return vec![super::problem(&format!("cassandra.{}", cluster.name), &failure)],
+    };
+    let options = table_options(config, sink, table, Some(key));
+    let misfits = match CassandraSink::look(&session, &options, documents).await {
+        Ok(misfits) => misfits,
+        Err(Refused::Unfit(misfits)) => misfits,
+        Err(Refused::Unasked(failure)) => {
+            let path = format!("cassandra.{}", cluster.name);
+            let path = if failure.message.contains("refused the login") { format!("{path}.cql") } else { path };
+            return vec![super::problem(&path, &failure)];
+        }
+    };
+    let problem = |misfit: &Misfit| {
+        Problem::error(format!("sink.{}.{}", sink.name, misfit.at), misfit.code, misfit.message.clone())
+            .help(misfit.help.clone())
+    };
+    misfits.iter().map(problem).collect()
+}
