@@ -125,11 +125,11 @@ impl<C: Connector> Deref for Loan<C> {
 
 impl<C: Connector> Drop for Loan<C> {
     fn drop(&mut self) {
-        let ending = self.ended();
         let shared = &self.entry.shared;
         let now = shared.now();
         let used = now.since(self.begun);
-        shared.enter(|core, effects| core.checkin(self.connection, ending, used, now, effects));
+        // Judged inside: whoever answers and finds the loan gone then comes after it, never before.
+        shared.enter(|core, effects| core.checkin(self.connection, self.ended(), used, now, effects));
     }
 }
 
