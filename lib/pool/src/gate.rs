@@ -29,28 +29,33 @@ impl<K: Carried> Gate<K> {
         Gate { inside: Mutex::new(Inside { core, effects: Effects::default() }) }
     }
 
-    /// Makes one step and wakes who is to be woken; what else is to be done, if anything, is the caller's. No result if the
-    /// step panicked.
+    /// Makes one step and wakes who is to be woken; what else is to be done goes to `rest`, if there is anything. No result
+    /// if the step panicked.
     #[inline]
-    pub fn enter<R>(&self, step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R) -> (Option<R>, Option<Effects<K>>) {
-        let (result, wake, rest) = {
+    pub fn enter<R>(
+        &self,
+        rest: &mut Option<Effects<K>>,
+        step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R,
+    ) -> Option<R> {
+        // Written where they are wanted: results and effects are large enough for every copy of them to be felt.
+        let (mut result, mut wake) = (None, None);
+        {
             let inside = &mut *lock(&self.inside);
             let (core, effects) = (&mut inside.core, &mut inside.effects);
-            let result = match catch_unwind(AssertUnwindSafe(|| step(core, effects))) {
-                Ok(result) => Some(result),
-                Err(panic) => {
-                    core.broke(&told(&*panic), effects);
-                    None
-                }
-            };
-            let wake = if effects.wake.is_empty() { None } else { Some(std::mem::take(&mut effects.wake)) };
-            let rest = if effects.is_quiet() { None } else { Some(std::mem::take(effects)) };
-            (result, wake, rest)
-        };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result = Some(step(core, effects)))) {
+                core.broke(&told(&*panic), effects);
+            }
+            if !effects.wake.is_empty() {
+                wake = Some(std::mem::take(&mut effects.wake));
+            }
+            if !effects.is_quiet() {
+                *rest = Some(std::mem::take(effects));
+            }
+        }
         if let Some(wake) = wake {
             wake.into_iter().for_each(Waker::wake);
         }
-        (result, rest)
+        result
     }
 }
 

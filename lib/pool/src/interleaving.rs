@@ -51,7 +51,7 @@ struct Gate<K>(Locked<K>);
 
 impl Gate<Plug> {
     fn enter<R>(&self, step: impl FnOnce(&mut Core<Plug>, &mut Effects<Plug>) -> R) -> Option<R> {
-        self.0.enter(step).0
+        self.0.enter(&mut None, step)
     }
 }
 

@@ -95,8 +95,9 @@ impl<C: Connector> Shared<C> {
         self: &Arc<Self>,
         step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
     ) -> Option<R> {
-        let (result, effects) = self.gate.enter(step);
-        if let Some(effects) = effects {
+        let mut rest = None;
+        let result = self.gate.enter(&mut rest, step);
+        if let Some(effects) = rest {
             self.carry_out(effects);
         }
         result
