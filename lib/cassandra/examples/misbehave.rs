@@ -5,8 +5,8 @@
 //! another is killed and started again.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use honeyflow_cassandra::{Consistency, Options, Session};
@@ -20,7 +20,7 @@ const CALLERS: i32 = 16;
 
 /// What happens when, in seconds after the load began.
 const PLAN: [(u64, &str, usize); 4] = [(4, "stop", 1), (14, "continue", 1), (22, "kill", 2), (26, "start", 2)];
-const END: u64 = 50;
+const END: u64 = 75;
 
 #[derive(Default)]
 struct Answers {
@@ -36,11 +36,12 @@ async fn main() -> Result<()> {
         std::env::args().skip(1).map(|word| word.parse()).collect::<std::result::Result<_, _>>()?;
     let own = if named.is_empty() {
         println!("starting three nodes");
-        Some(tokio::task::spawn_blocking(|| Cassandras::start(3)).await??)
+        Some(Arc::new(Mutex::new(tokio::task::spawn_blocking(|| Cassandras::start(3)).await??)))
     } else {
         None
     };
-    let servers = own.as_ref().map_or(named, Cassandras::addresses);
+    let addresses = |nodes: &Arc<Mutex<Cassandras>>| nodes.lock().unwrap_or_else(PoisonError::into_inner).addresses();
+    let servers = own.as_ref().map_or(named, addresses);
     let settings = format!(
         "[cassandra]\nservers = {:?}\nspeculate-after = \"50ms\"\n",
         servers.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -60,7 +61,7 @@ async fn main() -> Result<()> {
     }
     let answers = Arc::new(Answers::default());
     let callers: Vec<_> = (0..CALLERS).map(|id| tokio::spawn(call(session.clone(), id, answers.clone()))).collect();
-    watch(&session, own, &answers).await?;
+    watch(&session, own.as_ref(), &answers).await;
     callers.iter().for_each(tokio::task::JoinHandle::abort);
     println!("closed: {:?}", session.pool().control().close(Drain::within(Duration::from_secs(5))).await.1);
     Ok(())
@@ -91,32 +92,34 @@ async fn call(session: Session, id: i32, answers: Arc<Answers>) -> Result<()> {
     Ok(())
 }
 
-async fn watch(session: &Session, mut own: Option<Cassandras>, answers: &Answers) -> Result<()> {
+async fn watch(session: &Session, own: Option<&Arc<Mutex<Cassandras>>>, answers: &Answers) {
     let begun = Instant::now();
     for second in 1..=if own.is_some() { END } else { u64::MAX } {
         tokio::time::sleep_until(begun + Duration::from_secs(second)).await;
         show(session, second, answers);
-        for (_, what, node) in PLAN.iter().filter(|(at, _, _)| *at == second) {
-            own = match own {
-                Some(nodes) => Some(tokio::task::spawn_blocking(move || act(nodes, what, *node)).await??),
-                None => None,
-            };
+        for (_, what, node) in PLAN.into_iter().filter(|(at, _, _)| *at == second) {
+            if let Some(nodes) = own.cloned() {
+                // To start a node takes a while; we go on looking.
+                tokio::task::spawn_blocking(move || act(&nodes, what, node));
+            }
         }
     }
-    Ok(())
 }
 
-fn act(mut nodes: Cassandras, what: &str, at: usize) -> Result<Cassandras> {
-    let address = nodes.addresses()[at];
-    println!("        {what} {address}");
-    let node = nodes.node_mut(at).ok_or("no such node")?;
+fn act(nodes: &Mutex<Cassandras>, what: &str, at: usize) {
+    let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("        {what} {}", nodes.addresses()[at]);
+    let Some(node) = nodes.node_mut(at) else { return };
     match what {
         "stop" => node.pause(),
         "continue" => node.resume(),
         "kill" => node.kill(),
-        _ => node.start()?,
+        _ => {
+            if let Err(error) = node.start() {
+                println!("        it did not start: {error}");
+            }
+        }
     }
-    Ok(nodes)
 }
 
 fn show(session: &Session, second: u64, answers: &Answers) {

@@ -7,7 +7,7 @@ mod pages;
 use std::sync::Arc;
 use std::time::Duration;
 
-use honeyflow_pool::{Loan, Pool, Provider, SettingsError, Want};
+use honeyflow_pool::{Loan, Pool, Provider, Server, SettingsError, Want};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
@@ -96,12 +96,12 @@ impl Session {
         let conditional = crate::conditional::is_conditional(text);
         let want = want(how, conditional);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let guard = Box::new(loan.in_flight());
-            loan.query_by(text, how, by, Some(guard)).await
+            let (guard, server) = (Box::new(loan.in_flight()), loan.server().clone());
+            loan.query_by(text, how, by, Some(guard)).await.map(|response| (response, server))
         });
-        let response = response.await?;
+        let (response, server) = response.await?;
         if matches!(response.answer, Answer::Schema(_)) {
-            self.await_agreement().await;
+            self.await_agreement(&server).await;
         }
         Ok(response)
     }
@@ -208,12 +208,13 @@ impl Session {
         Some(self.pool.connector().map().replicas(keyspace, token))
     }
 
-    /// After a change of our own: until all servers have the same schema, or long enough.
-    async fn await_agreement(&self) {
+    /// After a change of our own: until all servers have the same schema, or long enough. Asked is the one that made the
+    /// change: another may not have heard of it, and find everybody of one mind.
+    async fn await_agreement(&self, changed: &Server) {
         let by = Instant::now() + AGREEMENT_TIME;
         let how = Options::default().idempotent();
         while Instant::now() < by {
-            let agreed = self.pool.with(want(&how, false), |loan| async move {
+            let agreed = self.pool.with(want(&how, false).on(changed), |loan| async move {
                 let dialled = loan.server().address;
                 crate::topology::Topology::ask(&loan, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
             });

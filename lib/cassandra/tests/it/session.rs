@@ -6,7 +6,7 @@ mod returning;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ struct Cluster {
     /// What a server says to an EXECUTE instead of the usual.
     instead: Arc<Mutex<BTreeMap<usize, Instead>>>,
     registered: Arc<Mutex<Vec<usize>>>,
-    disagreeing: Arc<AtomicBool>,
+    /// As that server sees it, which alone has heard of a change.
+    disagreeing: Arc<Mutex<Option<usize>>>,
     partitioner: Arc<Mutex<&'static str>>,
 }
 
@@ -65,8 +66,10 @@ impl Cluster {
 
     fn say(&self, own: usize, heard: &Heard) -> Say {
         match &heard.request {
-            RequestBody::Query(query) if query.query.contains("system.local") => self.table(|number| number == own),
-            RequestBody::Query(query) if query.query.contains("peers_v2") => self.table(|number| number != own),
+            RequestBody::Query(query) if query.query.contains("system.local") => {
+                self.table(own, |number| number == own)
+            }
+            RequestBody::Query(query) if query.query.contains("peers_v2") => self.table(own, |number| number != own),
             RequestBody::Query(query) if query.query.contains("system_schema.keyspaces") => {
                 let kind = Type::Map(Box::new((Type::Text, Type::Text)));
                 let pair = |key: &str, value: &str| (Value::Text(key.to_owned()), Value::Text(value.to_owned()));
@@ -76,6 +79,7 @@ impl Cluster {
                 Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None))
             }
             RequestBody::Query(query) if query.query.starts_with("CREATE") => {
+                *self.disagreeing.lock().unwrap() = Some(own);
                 let body = Body::new().i32(5).string("CREATED").string("TABLE").string("k").string("t");
                 Say::Answer(opcode::RESULT, body.0)
             }
@@ -100,7 +104,7 @@ impl Cluster {
         }
     }
 
-    fn table(&self, shows: impl Fn(usize) -> bool) -> Say {
+    fn table(&self, own: usize, shows: impl Fn(usize) -> bool) -> Say {
         let tokens = Type::Set(Box::new(Type::Text));
         let columns = [
             ("host_id", Type::Uuid),
@@ -113,7 +117,7 @@ impl Cluster {
             ("schema_version", Type::Uuid),
         ];
         let text = |text: &str| Value::Text(text.to_owned());
-        let disagreeing = self.disagreeing.load(Ordering::Relaxed);
+        let disagreeing = *self.disagreeing.lock().unwrap() == Some(own);
         let partitioner = *self.partitioner.lock().unwrap();
         let partitioner = if partitioner.is_empty() { MURMUR3 } else { partitioner };
         let members = self.members.lock().unwrap();
@@ -322,15 +326,15 @@ async fn cq_11_a_second_server_is_asked_beside_a_silent_one_for_idempotent_state
 async fn cq_13_an_own_change_of_schema_waits_until_the_servers_agree() {
     let cluster = Cluster::of(&[0, i64::MAX]).await;
     let session = cluster.session(|_| {}).await;
-    cluster.disagreeing.store(true, Ordering::Relaxed);
     let changing = session.clone();
     let change = tokio::spawn(async move { changing.query("CREATE TABLE k.t", &patient()).await.unwrap() });
-    // Other requests go on meanwhile.
+    eventually("it is changed", || cluster.disagreeing.lock().unwrap().is_some()).await;
+    // Other requests go on meanwhile; the other server knows nothing of it, and is not believed.
     for _ in 0..20 {
         session.query("SELECT 1", &patient()).await.unwrap();
     }
     assert!(!change.is_finished());
-    cluster.disagreeing.store(false, Ordering::Relaxed);
+    *cluster.disagreeing.lock().unwrap() = None;
     change.await.unwrap();
 }
 
