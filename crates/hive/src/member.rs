@@ -37,6 +37,7 @@ use self::{
     calls::{Asked, Calls, Sent},
     count::Count,
     lease::{Kind, Lease},
+    leave::Draining,
     lineage::Lineage,
     place::Source,
     pulse::Pulse,
@@ -181,7 +182,7 @@ pub struct Member {
     /// As the store was last told.
     traffic_told: Option<Moment>,
     ready: bool,
-    draining: bool,
+    draining: Option<Draining>,
     /// Who should have what has to be judged anew.
     unplaced: bool,
     /// By node: whether its shards would be ours.
@@ -230,7 +231,7 @@ impl Member {
             traffic: None,
             traffic_told: None,
             ready: true,
-            draining: false,
+            draining: None,
             unplaced: true,
             inherits: BTreeMap::new(),
             told: false,
@@ -340,6 +341,7 @@ impl Member {
                     self.sweep_if_due(effects);
                     self.see_to_the_count(effects);
                 }
+                self.leave_when_given(effects);
             }
             Phase::Leaving => self.leave_when_settled(effects),
             Phase::Joining | Phase::Gone => {}
@@ -362,7 +364,7 @@ impl Member {
                 if self.config.pulsed {
                     at = at.min(self.now.after(self.pulse_step()));
                 }
-                at = at.min(self.count.stale_at(self.now));
+                at = at.min(self.count.stale_at(self.now)).min(self.leave_wake_at());
             }
             _ => {}
         }
@@ -403,7 +405,7 @@ impl Member {
 
     /// May lead: asked for, and nothing speaks against it.
     fn is_eligible(&self) -> bool {
-        self.config.eligible && !self.draining && !self.pulse.is_deaf()
+        self.config.eligible && self.draining.is_none() && !self.pulse.is_deaf()
     }
 
     fn say_engaged(&mut self, effects: &mut Vec<Effect>) {

@@ -168,8 +168,9 @@ impl Hive {
         self.tell(Input::Drain).await;
     }
 
-    /// Hands over or releases what is left and leaves; returns once that is done. Without the store it takes less than a
-    /// time to live; burial covers the rest.
+    /// Hands over what it leads, releases what nobody else can have, and leaves; returns once that is done. An heir is
+    /// waited for, two heartbeats at most, so that nothing is without a leader meanwhile; alone it goes at once. Without the
+    /// store it takes less than a time to live; burial covers the rest.
     pub async fn leave(&self) {
         let mut life = self.shared.life();
         self.tell(Input::Leave).await;

@@ -1,5 +1,6 @@
-//! What a fleet of members promises about its limits, on any store: several [`Hive`]s, each with a connection of its own,
-//! in one process and in real time. What is asserted are counts: the bound of a limit, whatever the machine is doing.
+//! What a fleet of members promises about its limits and its queen, on any store: several [`Hive`]s, each with a
+//! connection of its own, in one process and in real time. What is asserted are counts: the bound of a limit, whatever the
+//! machine is doing.
 
 use std::{
     sync::{
@@ -13,7 +14,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use honeyflow_event::Name;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
-    contract::limit as ledger,
+    contract::{EventKind, QUEEN, View, limit as ledger},
     limit::{Definition, Limit, Terms, service::change::told_name},
     service::Role,
 };
@@ -185,6 +186,46 @@ pub async fn hv_61_the_queen_dies_and_the_limit_stands(open: impl Open) {
     .await;
 }
 
+/// HV-21, HV-45: she goes once another is ready to follow her, and her lease is free at no time.
+pub async fn hv_21_the_queen_hands_over_before_she_leaves(open: impl Open) {
+    let begun = Instant::now();
+    let is_queen = |node: &Node| matches!(node.hive.role(), Role::Queen(_));
+    let mut nodes = vec![join(&open, "a", "2000/s").await, join(&open, "b", "2000/s").await];
+    loop {
+        until("a queen", || nodes.iter().any(is_queen)).await;
+        nodes.sort_by_key(is_queen);
+        let queen = nodes.pop().expect("there are two");
+        let sees_heir = |view: &View| view.nodes.iter().filter(|node| node.eligible).count() == 2;
+        until("she knows who could follow her", || queen.hive.view().view.is_some_and(|view| sees_heir(&view))).await;
+        let version = seen(&queen).await.head.version;
+        queen.hive.leave().await;
+        until("another is queen", || is_queen(&nodes[0])).await;
+        let how = changes_of_queen(&nodes[0], version).await;
+        if !how.is_empty() && how.iter().all(|kind| *kind == EventKind::HandedOver) {
+            return;
+        }
+        // An heir on a machine that has no time for it is not waited for.
+        assert!(begun.elapsed() < PATIENCE, "she left, and then: {how:?}");
+        nodes.push(join(&open, "c", "2000/s").await);
+    }
+}
+
+async fn seen(node: &Node) -> View {
+    match node.line.call(Request::View).await {
+        Ok(Reply::View(view)) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn changes_of_queen(node: &Node, after: u64) -> Vec<EventKind> {
+    match node.line.call(Request::Events { after, max: 500 }).await {
+        Ok(Reply::Events(news)) => {
+            news.events.iter().filter(|event| event.lease.as_deref() == Some(QUEEN)).map(|event| event.kind).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// HV-64: without the store each keeps to its share, and all of them together to the limit.
 pub async fn hv_64_without_the_store_each_keeps_to_its_share(open: impl Open) {
     let nodes = fleet(&open, "2000/s").await;
@@ -289,6 +330,7 @@ macro_rules! fleet_suite {
         $crate::fleet_suite! { @$mode $open;
             hi_7_a_fleet_keeps_one_limit_under_skewed_load
             hv_61_the_queen_dies_and_the_limit_stands
+            hv_21_the_queen_hands_over_before_she_leaves
             hv_64_without_the_store_each_keeps_to_its_share
             hv_64_an_idle_node_learns_of_an_outage_by_its_heartbeat
             hv_71_a_change_is_learnt_by_heartbeats

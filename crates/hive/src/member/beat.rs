@@ -102,6 +102,9 @@ impl Member {
             return;
         }
         let Ok(Reply::Beat(status)) = result else {
+            if self.is_to_leave() {
+                return self.leave_silent_store(effects);
+            }
             if self.trust.hearing == Hearing::Renewing {
                 self.trust.hearing = Hearing::Deaf;
             }
@@ -238,6 +241,9 @@ impl Member {
         self.heir_of.clear();
         self.queen_seen = None;
         self.leases_begin_again();
+        if self.is_to_leave() {
+            return self.gone(effects);
+        }
         self.out_again(effects);
     }
 

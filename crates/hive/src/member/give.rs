@@ -248,7 +248,7 @@ impl Member {
         lease.give = Give::No;
         lease.state = State::Giving(epoch);
         let claims = vec![Claim::new(name.clone(), epoch)];
-        let cause = if self.draining { "draining" } else { "moved" };
+        let cause = if self.draining.is_some() { "draining" } else { "moved" };
         let request = Request::HandOver { node, heir, claims, cause: cause.into(), mint };
         self.call(Asked::Give(name.clone(), heir), request, effects);
     }

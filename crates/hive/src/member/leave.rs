@@ -3,23 +3,41 @@
 //! | phase   | input                        | next    | effect                                                    |
 //! |---------|------------------------------|---------|-----------------------------------------------------------|
 //! | in      | drain                        | in      | not eligible any more; what is held is given to others    |
-//! | in      | leave                        | leaving | terms die; to warm heirs HandOver, of the rest Release    |
+//! | in      | leave                        | in      | the same; a member until that is done                     |
+//! | in      | nothing is being given any more, or no heir got warm within two heartbeats | leaving | terms die; to warm heirs HandOver, of the rest Release |
+//! | in      | leave, and the store is silent | leaving | terms die: it is not asked for more than it takes       |
 //! | leaving | all of that answered, or not | leaving | call Leave: whatever is left is free with its row         |
 //! | leaving | Leave answered, or not       | gone    | Left                                                      |
 //! | out, joining | leave                   | gone    | Left                                                      |
 //!
-//! Without the store each step ends by its deadline; burial covers the rest.
+//! An heir learns that it is one by its next beat, and only then looks often enough to follow without a gap. Whom nobody
+//! could follow does not wait. Without the store each step ends by its deadline; burial covers the rest.
 
 use std::collections::BTreeMap;
 
 use honeyflow_event::Name;
+use honeyflow_runtime::Moment;
 
-use super::{Effect, Member, calls::Asked, give::Give, lease::State, trust::Phase};
+use super::{
+    Effect, Member,
+    calls::Asked,
+    give::Give,
+    lease::{Lease, State},
+    trust::Phase,
+};
 use crate::contract::{Claim, Held, Request};
+
+/// Since when this node leads nothing new, and whether it is to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    since: Moment,
+    to_leave: bool,
+}
 
 impl Member {
     pub(super) fn drain(&mut self) {
-        if !std::mem::replace(&mut self.draining, true) {
+        if self.draining.is_none() {
+            self.draining = Some(Draining { since: self.now, to_leave: false });
             self.unplaced = true;
             self.trust.sooner(self.now);
         }
@@ -27,10 +45,52 @@ impl Member {
 
     pub(super) fn leave(&mut self, effects: &mut Vec<Effect>) {
         match self.trust.phase {
-            Phase::Leaving | Phase::Gone => return,
-            Phase::Out | Phase::Joining => return self.gone(effects),
-            Phase::In => {}
+            Phase::Leaving | Phase::Gone => {}
+            Phase::Out | Phase::Joining => self.gone(effects),
+            Phase::In => {
+                self.drain();
+                if let Some(draining) = &mut self.draining {
+                    draining.to_leave = true;
+                }
+            }
         }
+    }
+
+    pub(super) fn is_to_leave(&self) -> bool {
+        self.draining.is_some_and(|draining| draining.to_leave)
+    }
+
+    /// When it goes, whoever is still cold by then.
+    pub(super) fn leave_wake_at(&self) -> Moment {
+        self.heirs_by().filter(|at| *at > self.now).unwrap_or(Moment::FAR)
+    }
+
+    fn heirs_by(&self) -> Option<Moment> {
+        // Whoever was named an heir when it began has had a beat of its own to learn it, and another to say so.
+        let leaving = self.draining.filter(|draining| draining.to_leave)?;
+        Some(leaving.since.after(self.config.heartbeat * 2))
+    }
+
+    pub(super) fn leave_when_given(&mut self, effects: &mut Vec<Effect>) {
+        let Some(heirs_by) = self.heirs_by().filter(|_| self.trust.phase == Phase::In) else { return };
+        let patient = self.now < heirs_by;
+        let is_given = |lease: &Lease| match (&lease.state, lease.give) {
+            (State::Giving(_), _) | (State::Held(_), Give::Announcing { .. } | Give::Ending { .. }) => true,
+            (State::Held(_), Give::Warming { .. }) => patient,
+            _ => false,
+        };
+        if !self.trust.holds(self.now) || !self.leases.values().any(is_given) {
+            self.let_go(effects);
+        }
+    }
+
+    /// What comes of it burial finds out; the row is all that is worth another question.
+    pub(super) fn leave_silent_store(&mut self, effects: &mut Vec<Effect>) {
+        self.end_terms("this node leaves, and the store does not answer", effects);
+        self.trust.phase = Phase::Leaving;
+    }
+
+    fn let_go(&mut self, effects: &mut Vec<Effect>) {
         self.trust.phase = Phase::Leaving;
         let mut given: BTreeMap<Name, (crate::NodeId, Claim)> = BTreeMap::new();
         let mut released = Vec::new();
@@ -65,6 +125,7 @@ impl Member {
             self.call(Asked::Give(name, heir), request, effects);
         }
         self.release(released, "leaving", effects);
+        self.leave_when_settled(effects);
     }
 
     pub(super) fn leave_when_settled(&mut self, effects: &mut Vec<Effect>) {

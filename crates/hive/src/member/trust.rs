@@ -14,7 +14,7 @@
 //! | in       | renewing | beat answered in time         | good            | leases go on under new epochs       |
 //! | in       | renewing | beat failed                   | deaf            |                                     |
 //! | in       | any      | "not a member"                | out             | Buried, a fresh identity            |
-//! | in       | any      | leave                         | leaving → gone  | hand over or release, call Leave, Left |
+//! | in       | any      | leave                         | leaving → gone  | see [`super::leave`]                |
 //!
 //! Reply times never count. A node that cannot hear must not hold its leases for ever, so it asks without renewing until
 //! it is answered. What comes late is judged after trust was: it revives nothing.

@@ -18,8 +18,9 @@ use crate::{
     registry::HivePlace,
 };
 
-/// Without the store the row stays until it is buried: leaving is best effort.
-const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// Two heartbeats for the next queen to get ready, and the words of good-bye. Without the store the row stays until it is
+/// buried: leaving is best effort.
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A database, and what of this node's work lives there.
 pub struct Joined {

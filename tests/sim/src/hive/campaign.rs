@@ -96,7 +96,6 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
         ("renew by name only", 9),
         ("lease row deleted on release", 3),
         ("node clock", 1),
-        ("answers of another store", 2561),
         ("sitting out is warm", 3),
     ]
 }

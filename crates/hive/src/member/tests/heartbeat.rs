@@ -226,6 +226,33 @@ fn hv_23_another_store_ends_all_terms_and_is_recorded() {
     assert_eq!(&*mint.lineage, "new");
 }
 
+/// A take is under way when the store is replaced: what the one before answers holds nothing in the new one.
+fn takes_from_the_store_before() -> bool {
+    let mut table = Table::new();
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    table.looked();
+    table.pass(2_200);
+    table.head.server = "new".into();
+    table.beaten();
+    is_granted(&table.granted(is_take, 5))
+}
+
+#[test]
+fn hv_23_an_answer_of_the_store_before_grants_nothing() {
+    assert!(!takes_from_the_store_before());
+}
+
+/// HV-86: seeds hardly ever lead there.
+#[cfg(feature = "planted")]
+#[test]
+fn hv_86_an_answer_of_the_store_before_that_counts_is_found() {
+    crate::planted::plant(Some("answers of another store"));
+    let found = takes_from_the_store_before();
+    crate::planted::plant(None);
+    assert!(found);
+}
+
 #[test]
 fn hv_23_a_store_that_went_back_ends_all_terms_and_is_told() {
     let mut table = Table::holding();
@@ -264,6 +291,103 @@ fn hv_21_without_the_store_it_still_ends_in_time() {
         effects.extend(table.pass(1_000));
     }
     assert_eq!(effects, [Effect::Left]);
+}
+
+/// The same where others are: nobody is waited for whom the store would have to tell.
+#[test]
+fn hv_21_without_the_store_no_heir_is_waited_for() {
+    let mut table = leaving_among_others();
+    let mut effects = Vec::new();
+    for _ in 0..4 {
+        effects.extend(table.pass(1_000));
+    }
+    assert!(is_lost(&effects) && effects.last() == Some(&Effect::Left), "{effects:?}");
+}
+
+/// HV-45: it leads until an heir is warm, hands over to it, and only then deletes its row.
+#[test]
+fn hv_21_whoever_leaves_hands_over_first() {
+    let mut table = leaving_among_others();
+    let term = table.member.leases[DUTY].term().unwrap().clone();
+    table.beaten();
+    table.reply(|request| matches!(request, Request::SetHeir { heir: Some(_), .. }), Ok(Reply::Done));
+    table.looked();
+    table.pass(1_000);
+    assert!(term.lives_at(table.now) && table.request(is_release).is_none(), "{:?}", table.asked);
+    (table.leases[0].heir, table.leases[0].heir_is_warm) = (Some(id(2)), true);
+    let effects = table.looked();
+    assert!(matches!(&effects[..], [Effect::Leave { .. }]), "{effects:?}");
+    table.step(Input::Left(Held { lease: DUTY.into(), epoch: Epoch(5) }));
+    assert!(table.request(is_leave).is_none(), "not before it was handed over");
+    let given = vec![Held { lease: DUTY.into(), epoch: Epoch(9) }];
+    table.reply(is_give, Ok(Reply::Taken(given)));
+    assert!(table.request(is_release).is_none());
+    assert_eq!(table.reply(is_leave, Ok(Reply::Done)), [Effect::Left]);
+}
+
+#[test]
+fn hv_21_an_heir_that_stays_cold_is_waited_for_two_heartbeats() {
+    let mut table = leaving_among_others();
+    table.reply(|request| matches!(request, Request::SetHeir { heir: Some(_), .. }), Ok(Reply::Done));
+    for _ in 0..39 {
+        table.answer_all();
+        table.pass(100);
+        assert!(table.request(is_release).is_none() && table.request(is_leave).is_none(), "{:?}", table.asked);
+    }
+    table.answer_all();
+    table.pass(100);
+    table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
+    assert_eq!(table.reply(is_leave, Ok(Reply::Done)), [Effect::Left]);
+}
+
+/// It was to leave, and others have seen to that: there is nothing to come back for.
+#[test]
+fn hv_21_whoever_is_buried_while_it_leaves_is_gone() {
+    let mut table = leaving_among_others();
+    let status = Status { member: false, ..table.status() };
+    let effects = table.reply(is_beat, Ok(Reply::Beat(Box::new(status))));
+    assert_eq!(effects.last(), Some(&Effect::Left), "{effects:?}");
+    assert!(!effects.contains(&Effect::Identify), "{effects:?}");
+}
+
+/// Told to leave, while it leads a duty that another wants too.
+fn leaving_among_others() -> Table {
+    let mut table = Table::holding();
+    table.nodes.push(NodeRow { warm: vec![DUTY.into()], ..node(2) });
+    table.head.version += 1;
+    table.pass(2_200);
+    table.answer_all();
+    table.step(Input::Leave);
+    assert!(table.request(is_beat).is_some() && table.request(is_leave).is_none(), "{:?}", table.asked);
+    table
+}
+
+fn is_leave(request: &Request) -> bool {
+    matches!(request, Request::Leave { .. })
+}
+
+/// What rings brings a beat forward and does nothing else; without it the next beat tells the same.
+#[test]
+fn hv_24_a_bell_is_only_an_early_beat() {
+    let [mut rung, mut unrung] = [(); 2].map(|()| {
+        let mut table = Table::new();
+        table.join();
+        table.answer_all();
+        table.pass(1_000);
+        table
+    });
+    let at = rung.now;
+    rung.step(Input::Traffic(at));
+    assert!(matches!(&rung.asked[..], [(_, Request::Beat { state, .. })] if state.engaged_age_ms == Some(0)));
+    // As if the bell had not been heard: the mark is found with the next beat.
+    unrung.member.traffic = Some(at);
+    assert_eq!(unrung.asked, []);
+    unrung.pass(1_200);
+    assert!(matches!(&unrung.asked[..], [(_, Request::Beat { state, .. })] if state.engaged_age_ms == Some(1_200)));
+    for table in [&mut rung, &mut unrung] {
+        table.answer_all();
+        assert_eq!((table.asked.len(), table.member.traffic_told), (0, Some(at)));
+    }
 }
 
 /// The first after a pause is told at once, later ones ride along: one beat more, and no other question.

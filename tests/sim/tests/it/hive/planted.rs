@@ -42,7 +42,8 @@ fn an_outage_buries_nobody() -> bool {
 }
 
 /// HV-86: what seeds hardly ever lead to, each with what shows it. That a lineage is not compared takes two faults at the
-/// right moments: the model finds it.
+/// right moments: the model finds it. That an answer of the store before counts takes an answer slower than a beat: the
+/// member's own tests find it.
 #[test]
 fn hv_86_rare_bugs_are_found_by_what_they_break() {
     type Shows = (&'static str, fn() -> bool);
