@@ -149,7 +149,8 @@ pub enum Request {
         cause: Name,
     },
     /// A chore of the queen, under her fence: forgets events older than `event_ms` and all but the newest `events_max`,
-    /// and buckets that are full and were not touched for `idle_ms`; at most `rows_max` of each. → `Swept` or `Stale`.
+    /// and buckets that are full and were not touched for `idle_ms`, and with them that a node has no slots any more; at
+    /// most `rows_max` of each. → `Swept` or `Stale`.
     Sweep {
         fence: Fence,
         event_ms: u64,

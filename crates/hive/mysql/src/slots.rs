@@ -57,14 +57,15 @@ impl Session {
             *share = (now.has, share.1.max(*seq));
             held.push(Ok(now));
         }
+        let now_ms = heard.now_ms;
         let mut message = Message::default();
         buckets.write(&hive, &mut message);
         for ((limit, key), (has, seq)) in stored.iter().filter(|(id, _)| buckets.rows.contains_key(*id)) {
             let (name, has_u, seq) = (literal::text(limit), signed(has.saturating_mul(MICRO)), signed(*seq));
             message.add(format!(
-                "insert into hive_share(hive, name, limit_key, node, has_u, seq)
-                 values ({hive}, {name}, '{key}', {id}, {has_u}, {seq})
-                 on duplicate key update has_u = {has_u}, seq = {seq}"
+                "insert into hive_share(hive, name, limit_key, node, has_u, until_ms, seq)
+                 values ({hive}, {name}, '{key}', {id}, {has_u}, {now_ms}, {seq})
+                 on duplicate key update has_u = {has_u}, until_ms = {now_ms}, seq = {seq}"
             ));
         }
         self.commit(message).await?;

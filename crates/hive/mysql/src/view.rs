@@ -183,6 +183,11 @@ impl Session {
             "select name, limit_key from hive_limit where hive = {hive} and {} limit {rows_max}",
             limit::is_idle(idle_ms)
         ));
+        // A node has none of them, and has not spoken of them for so long that nothing it said before can still come.
+        let is_nothing = format!("has_u = 0 and until_ms + {} <= {HIVE_MS}", signed(idle_ms));
+        let nothing = message.add(format!(
+            "select name, limit_key, node from hive_share where hive = {hive} and {is_nothing} limit {rows_max}"
+        ));
         let heard = self.ask(message).await?;
         if !heard.holds(fence, lease)? {
             return Ok(stale(fence));
@@ -198,6 +203,14 @@ impl Session {
             buckets.push(message.add(format!(
                 "delete from hive_limit where hive = {hive} and name = {name} and limit_key = {key} and {}",
                 limit::is_idle(idle_ms)
+            )));
+        }
+        for row in heard.rows(nothing) {
+            let [name, key, node] = [0, 1, 2].map(|at| row::required(row, at).map(literal::text));
+            let (name, key, node) = (name?, key?, node?);
+            buckets.push(message.add(format!(
+                "delete from hive_share
+                 where hive = {hive} and name = {name} and limit_key = {key} and node = {node} and {is_nothing}"
             )));
         }
         let answers = self.commit(message).await?;

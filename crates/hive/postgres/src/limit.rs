@@ -70,6 +70,19 @@ impl Hive {
              select count(*) from swept"
         )
     }
+
+    /// Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+    pub fn sweep_shares(&self, holds: &str, idle_ms: u64, rows_max: u32) -> String {
+        let (hive, t, idle_ms) = (self.name(), crate::hive::clock(), number(idle_ms));
+        format!(
+            "with {t}, idle as materialized (select s.name, s.limit_key, s.node from hive_share s, t
+               where s.hive = {hive} and {holds} and s.has_u = 0 and s.until_ms <= t.now - {idle_ms}
+               limit {rows_max} for update of s skip locked),
+             swept as (delete from hive_share s using idle i
+               where s.hive = {hive} and s.name = i.name and s.limit_key = i.limit_key and s.node = i.node returning 1)
+             select count(*) from swept"
+        )
+    }
 }
 
 pub(crate) fn limits(answers: &Answers) -> Result<Reply, Error> {

@@ -100,7 +100,7 @@ impl Hive {
              swept as (delete from hive_event e using old where e.hive = {hive} and e.version = old.version returning 1)
              select count(*) from swept"
         ));
-        script.ask(self.sweep_buckets(&holds, idle_ms, rows_max))
+        script.ask(self.sweep_buckets(&holds, idle_ms, rows_max)).ask(self.sweep_shares(&holds, idle_ms, rows_max))
     }
 
     pub fn new_lineage(&self, was: Option<&str>, found: &str) -> Script {
@@ -196,7 +196,8 @@ pub(crate) fn swept(answers: &Answers, fence: &Fence) -> Result<Reply, Error> {
     if answers.is_empty(0) {
         return Ok(stale(fence));
     }
-    Ok(Reply::Swept { events: answers.line(1)?.number(0)?, buckets: answers.line(2)?.number(0)? })
+    let (buckets, shares): (u64, u64) = (answers.line(2)?.number(0)?, answers.line(3)?.number(0)?);
+    Ok(Reply::Swept { events: answers.line(1)?.number(0)?, buckets: buckets + shares })
 }
 
 /// Done if there is a row.

@@ -185,10 +185,19 @@ impl Session<'_> {
         let held = bucket.slots(&definition, has, wants);
         self.save(limit, &text, &bucket)?;
         self.cached(
-            "insert into hive_share(hive, name, limit_key, node, has_u, seq) values (?1, ?2, ?3, ?4, ?5, ?6)
-             on conflict(hive, name, limit_key, node) do update set has_u = excluded.has_u, seq = excluded.seq",
+            "insert into hive_share(hive, name, limit_key, node, has_u, until_ms, seq) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             on conflict(hive, name, limit_key, node)
+               do update set has_u = excluded.has_u, until_ms = excluded.until_ms, seq = excluded.seq",
         )?
-        .execute(params![self.hive, limit, text, node, signed(held.has * MICRO), signed(last.max(*seq))])?;
+        .execute(params![
+            self.hive,
+            limit,
+            text,
+            node,
+            signed(held.has * MICRO),
+            self.now(),
+            signed(last.max(*seq))
+        ])?;
         Ok(Some(held))
     }
 
@@ -286,6 +295,18 @@ impl Session<'_> {
                      when rate_u = 0 then issued_u = 0
                      else ?2 - pool_ms >= ?3 and (?2 - pool_ms) / period_ms >= (burst_u - pool_u + rate_u - 1) / rate_u
                    end limit ?4)",
+            )?
+            .execute(params![self.hive, self.now(), signed(idle_ms), rows_max])?;
+        Ok(swept as u64)
+    }
+
+    /// Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+    pub fn sweep_shares(&self, idle_ms: u64, rows_max: u32) -> Answer<u64> {
+        let swept = self
+            .cached(
+                "delete from hive_share where hive = ?1 and (name, limit_key, node) in (
+                   select name, limit_key, node from hive_share
+                   where hive = ?1 and has_u = 0 and until_ms + ?3 <= ?2 limit ?4)",
             )?
             .execute(params![self.hive, self.now(), signed(idle_ms), rows_max])?;
         Ok(swept as u64)

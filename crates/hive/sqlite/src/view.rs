@@ -124,7 +124,8 @@ impl Session<'_> {
                    order by version limit ?5)",
             )?
             .execute(params![self.hive, signed(event_ms), self.now(), signed(events_max), rows_max])?;
-        Ok(Reply::Swept { events: events as u64, buckets: self.sweep_buckets(idle_ms, rows_max)? })
+        let buckets = self.sweep_buckets(idle_ms, rows_max)? + self.sweep_shares(idle_ms, rows_max)?;
+        Ok(Reply::Swept { events: events as u64, buckets })
     }
 
     pub fn new_lineage(&self, was: Option<&str>, found: &str) -> Answer<Reply> {

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use honeyflow_hive::{
-    Request as HiveRequest,
+    Reply as HiveReply, Request as HiveRequest,
     contract::limit::{Key, Reply, Request, Rule, Slots, SlotsHeld, Undefined},
 };
 
@@ -62,6 +62,29 @@ pub async fn hv_68_slots_of_the_dead_return(t: &Table<'_>) {
     gone.call(HiveRequest::Leave { node: gone.id }).await;
     let held = slots(&bee, 3, 6).await;
     assert_eq!((held.has, held.free), (6, 0));
+}
+
+/// What a node has said is remembered for as long as something it said before may still come, and then forgotten.
+/// Not of stores that keep it with the node.
+pub async fn hv_72_that_a_node_has_no_slots_is_forgotten(t: &Table<'_>) {
+    let bee = t.bee().await;
+    let term = bee.term("queen").await;
+    set(&bee, CALLS, Rule::count(5)).await;
+    let sweep = |idle_ms| HiveRequest::Sweep {
+        fence: term.fence(),
+        event_ms: u64::from(u32::MAX),
+        events_max: 10_000,
+        idle_ms,
+        rows_max: 100,
+    };
+    assert_eq!(slots(&bee, 7, 3).await.has, 3);
+    assert_eq!(bee.call(sweep(0)).await, HiveReply::Swept { events: 0, buckets: 0 }, "it has them");
+    assert_eq!(slots(&bee, 8, 0).await.has, 0);
+    assert_eq!(bee.call(sweep(600_000)).await, HiveReply::Swept { events: 0, buckets: 1 }, "what all have is 0");
+    assert_eq!(slots(&bee, 7, 3).await.has, 0, "late, and known to be");
+    assert_eq!(bee.call(sweep(0)).await, HiveReply::Swept { events: 0, buckets: 2 }, "and what it has is 0");
+    assert_eq!(bee.call(sweep(0)).await, HiveReply::Swept { events: 0, buckets: 0 });
+    assert_eq!(slots(&bee, 1, 3).await.has, 3, "nothing is known of it");
 }
 
 pub async fn hv_68_who_has_not_joined_has_no_slots(t: &Table<'_>) {

@@ -26,6 +26,8 @@ pub(super) struct Limits {
 struct Share {
     has: u64,
     seq: u64,
+    /// When its node last spoke of it.
+    said_ms: u64,
 }
 
 impl Limits {
@@ -59,7 +61,13 @@ impl Limits {
         for id in &idle {
             self.buckets.remove(id);
         }
-        idle.len() as u64
+        let is_nothing = |share: &Share| share.has == 0 && share.said_ms.saturating_add(idle_ms) <= now_ms;
+        let nothing = self.slots.iter().filter(|(_, share)| is_nothing(share));
+        let nothing: Vec<(BucketId, NodeId)> = nothing.map(|(id, _)| id.clone()).take(rows_max).collect();
+        for id in &nothing {
+            self.slots.remove(id);
+        }
+        (idle.len() + nothing.len()) as u64
     }
 }
 
@@ -152,7 +160,7 @@ impl Rows {
         let share = self.limits.slots.entry((id, node)).or_default();
         let wants = if seq > share.seq { wants } else { share.has };
         let held = bucket.slots(&definition, share.has, wants);
-        *share = Share { has: held.has, seq: seq.max(share.seq) };
+        *share = Share { has: held.has, seq: seq.max(share.seq), said_ms: now_ms };
         Ok(held)
     }
 

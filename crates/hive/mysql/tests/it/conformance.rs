@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use honeyflow_conformance::hive::Rig;
+use honeyflow_conformance::hive::{Rig, Table, slots};
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_mysql::{MysqlHive, schema};
 
@@ -28,6 +28,7 @@ impl Rig for Place {
                 ("hive_view", &["lineage_ms", "counted_ms"]),
                 ("hive_event", &["at_ms"]),
                 ("hive_limit", &["pool_ms", "effective_ms", "slot"]),
+                ("hive_share", &["until_ms"]),
             ] {
                 let columns: Vec<String> = columns.iter().map(|column| stepped(column)).collect();
                 self.change(&format!("update {table} set {}", columns.join(", "))).await;
@@ -65,3 +66,9 @@ impl Rig for Place {
 }
 
 honeyflow_conformance::hive_suite!(maybe Place::fresh);
+
+#[tokio::test]
+async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
+    let Some(rig) = Place::fresh().await else { return };
+    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
+}

@@ -53,9 +53,10 @@ impl Hive {
                  saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                      burst_u = g.burst_u, issued_u = greatest(l.issued_u - g.has * {MICRO}, 0) + g.now_has * {MICRO}
                    from held g where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key),
-                 shared as (insert into hive_share(hive, name, limit_key, node, has_u, seq)
-                   select {hive}, name, limit_key, {node}, now_has * {MICRO}, seq from held
-                   on conflict (hive, name, limit_key, node) do update set has_u = excluded.has_u, seq = excluded.seq)
+                 shared as (insert into hive_share(hive, name, limit_key, node, has_u, until_ms, seq)
+                   select {hive}, name, limit_key, {node}, now_has * {MICRO}, t.now, seq from held, t
+                   on conflict (hive, name, limit_key, node)
+                     do update set has_u = excluded.has_u, until_ms = excluded.until_ms, seq = excluded.seq)
                  select n, has, wants, now_has, version, rate_u, period_ms, burst_u, effective_ms, {was} from held"
             ));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use honeyflow_conformance::hive::Rig;
+use honeyflow_conformance::hive::{Rig, Table, slots};
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_postgres::{Options, PostgresHive};
 
@@ -36,6 +36,7 @@ impl Rig for Field {
             ("hive_view", &["lineage_ms", "counted_ms"]),
             ("hive_event", &["at_ms"]),
             ("hive_limit", &["pool_ms", "effective_ms", "slot"]),
+            ("hive_share", &["until_ms"]),
         ];
         let step = tables.map(|(table, columns)| {
             let columns: Vec<String> = columns.iter().map(|column| stepped(column)).collect();
@@ -83,4 +84,10 @@ mod straight {
 
 mod through_a_pooler {
     honeyflow_conformance::hive_suite!(maybe crate::Field::pooled);
+}
+
+#[tokio::test]
+async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
+    let Some(rig) = Field::straight().await else { return };
+    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
-use honeyflow_conformance::hive::Rig;
+use honeyflow_conformance::hive::{Rig, Table, slots};
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_sqlite::{Options, SqliteHive};
 
@@ -33,6 +33,7 @@ impl Rig for Shop {
             ("hive_view", &["lineage_ms", "counted_ms"]),
             ("hive_event", &["at_ms"]),
             ("hive_limit", &["pool_ms", "effective_ms", "slot"]),
+            ("hive_share", &["until_ms"]),
         ] {
             let columns: Vec<String> = columns.iter().map(|column| stepped(column)).collect();
             self.change(&format!("update {table} set {}", columns.join(", ")));
@@ -71,3 +72,9 @@ impl Shop {
 }
 
 honeyflow_conformance::hive_suite!(fresh);
+
+#[tokio::test]
+async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
+    let rig = fresh().await;
+    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
+}
