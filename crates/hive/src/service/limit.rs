@@ -81,6 +81,7 @@ impl Shared {
             let node = self.node().unwrap_or(NodeId(Uuid::nil()));
             let mut config = Config::new(self.store().clone(), node);
             config.expected_nodes = self.expected_nodes;
+            config.weight = u64::from(self.weight);
             if !self.store().capabilities().durable {
                 config.store_budget = Standing::MEMORY_BUDGET;
             }

@@ -34,7 +34,8 @@ pub struct Options {
     pub eligible: bool,
     /// Stands for queen.
     pub stands: bool,
-    /// Its part of the shards, against that of others; 0 = none. Nothing said: 100.
+    /// Its part of the shards, and of a limit for which more is asked than there is, against that of others. Nothing said:
+    /// 100. With 0 it has no shards, and of limits the least part.
     pub weight: Option<u32>,
     /// Sources whose shards it takes ([`crate::Hive::shards`]). Others read it, and leave its part of them to this node.
     pub sources: Vec<String>,

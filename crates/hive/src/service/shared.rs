@@ -22,7 +22,7 @@ use super::{
 use crate::{
     contract::{Event, HiveStore, NodeId, QUEEN, View},
     limit::Limits,
-    member::{Engaged, Input},
+    member::{Engaged, Input, traits::WEIGHT},
     term::Term,
     traffic::Traffic,
 };
@@ -85,6 +85,7 @@ pub(super) struct Shared {
     /// Whose shards this node has said to take.
     pub(super) sources: Vec<String>,
     pub(super) expected_nodes: u64,
+    pub(super) weight: u32,
     pub(super) limits: OnceLock<Limits>,
     pub(super) limits_version: AtomicU64,
 }
@@ -114,6 +115,7 @@ impl Shared {
             bell,
             sources: options.sources.clone(),
             expected_nodes: options.expected_nodes,
+            weight: options.weight.unwrap_or(WEIGHT),
             limits: OnceLock::new(),
             limits_version: AtomicU64::new(0),
         }

@@ -12,7 +12,8 @@ use futures_util::future::{BoxFuture, FutureExt};
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
-    contract::{EventKind, HIVE_TIME_START_MS},
+    contract::{EventKind, HIVE_TIME_START_MS, limit as ledger},
+    limit::Definition,
     service::{Change, Role},
 };
 use honeyflow_hive_memory::MemoryHive;
@@ -415,4 +416,45 @@ async fn hv_21_a_node_without_handles_leaves() {
         }
     })
     .await;
+}
+
+/// A store that remembers under which weights it was asked for the next second.
+struct Listening {
+    store: Arc<MemoryHive>,
+    weights: Mutex<Vec<u64>>,
+}
+
+impl HiveStore for Listening {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        if let Request::Limit(ledger::Request::Draw(draws)) = &request {
+            let weights = draws.iter().filter_map(|draw| draw.book).map(|book| book.weight);
+            self.weights.lock().unwrap().extend(weights);
+        }
+        self.store.call(request)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+}
+
+/// HV-63: a node books by the weight that its options say, and by the usual one if they say nothing.
+#[tokio::test]
+async fn hv_63_a_node_books_by_its_weight() {
+    for (weight, says) in [(Some(7), 7), (Some(0), 1), (None, 100)] {
+        let listening = Arc::new(Listening { store: memory(), weights: Mutex::default() });
+        let api = Definition::parse("api", "1000/s").unwrap();
+        let hive = Hive::join(listening.clone(), Options { weight, ..options("a") }.limit(api)).await.unwrap();
+        let api = hive.limit("api").unwrap();
+        // More than there is: the next second is booked once the pool is short.
+        soon(async {
+            while listening.weights.lock().unwrap().is_empty() {
+                let _ = api.try_take(1).await;
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert!(listening.weights.lock().unwrap().iter().all(|weight| *weight == says), "{weight:?}");
+        soon(hive.leave()).await;
+    }
 }

@@ -105,7 +105,12 @@ pub const NODE: &[Key] = &[
         "What it does for the others: `source`: takes shards and works on their events; `queen`: may be the one that counts. \
          With neither it only serves its address.",
     ),
-    default("weight", Shape::Count(0, 10_000), "100", "Its part of the shards against that of others; 0 = none."),
+    default(
+        "weight",
+        Shape::Count(0, 10_000),
+        "100",
+        "Its part of the shards, and of limits that are used up, against that of others; 0 = no shards.",
+    ),
     optional("zone", Shape::Text, "not told", "Where it stands: shown in lists."),
     optional(
         "pin",
