@@ -74,6 +74,21 @@ mod tests {
         );
     }
 
+    /// The epoch stands above the sequence in a stamp: however many an old term has used, a new one is above them.
+    #[test]
+    fn hi_11_accepted_epochs_of_a_key_never_fall() {
+        let applied = |key: &str, epoch, sequence| Applied {
+            sink: "s".into(),
+            key: key.into(),
+            stamp: Stamp::new(Epoch(epoch), sequence),
+            loaded: None,
+            carried: None,
+        };
+        let rises = [applied("a", 3, 900), applied("b", 2, 1), applied("a", 3, 901), applied("a", 4, 0)];
+        assert_eq!(stamps_increase(&rises), []);
+        assert_eq!(ids(&stamps_increase(&[applied("a", 4, 0), applied("a", 3, 902)])), ["I5"]);
+    }
+
     #[test]
     fn i5_stamps_of_a_key_increase_and_say_what_was_loaded() {
         let applied = |key: &str, stamp, loaded, carried| Applied {

@@ -156,6 +156,30 @@ mod tests {
     use super::*;
     use crate::ids;
 
+    /// A rule that nobody asks for holds nothing.
+    #[test]
+    fn hv_80_every_rule_is_asked_for() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let checkers = ["tests/model", "tests/sim", "tests/chaos"].map(|folder| sources(&root.join(folder)));
+        let checkers = checkers.concat();
+        let rules = include_str!("hive.rs").lines().filter_map(|line| line.strip_prefix("pub fn "));
+        for rule in rules.map(|rule| rule.split(['(', '<']).next().unwrap_or_default()) {
+            assert!(checkers.iter().any(|source| source.contains(&format!("{rule}("))), "nobody asks for {rule}");
+        }
+    }
+
+    fn sources(folder: &std::path::Path) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+            if entry.is_dir() {
+                found.extend(sources(&entry));
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                found.push(std::fs::read_to_string(&entry).expect("readable"));
+            }
+        }
+        found
+    }
+
     #[test]
     fn hi_1_and_2_epochs_have_one_holder_and_grow() {
         let minted =

@@ -145,3 +145,38 @@ fn hv_65_no_other_window_refills() {
     }
     assert_eq!(bucket.ask(&definition, 3, window(2000, 3000), START_MS + 2_000), Ok(()));
 }
+
+mod proptests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// HI-6: what is given out of the pool and what flows to those who have booked is together never more than the
+        /// limit lets flow, and half a burst.
+        #[test]
+        fn hi_6_bookings_and_the_pool_share_one_rate(
+            asks in prop::collection::vec((0_u64..400, 0_u64..120, 0_u64..40, 0_u64..900, 1_u64..5), 1..200)
+        ) {
+            let rule = Rule::rate(1000, 1000, 200);
+            let definition = definition(rule);
+            let (mut bucket, mut at_ms, mut drawn_u) = (full(rule), START_MS, 0);
+            let mut booked_u = std::collections::BTreeMap::new();
+            for (after_ms, want, need, book, weight) in asks {
+                at_ms += after_ms;
+                let book = (book > 0).then_some(Book { want: book, weight });
+                let ask = Draw { limit: "api".into(), key: crate::contract::limit::Key(1), want, need, book };
+                let drawn = bucket.answer(&definition, &ask, at_ms);
+                drawn_u += drawn.granted * MICRO;
+                *booked_u.entry(at_ms / SLOT_MS + 1).or_insert(0) += drawn.booked * MICRO;
+                prop_assert!(booked_u.values().all(|booked_u| *booked_u <= rule.bookable_u()), "{booked_u:?}");
+                let flown = |(slot, booked_u): (&u64, &u64)| {
+                    booked_u / SLOT_MS * at_ms.saturating_sub(slot * SLOT_MS).min(SLOT_MS)
+                };
+                let flown_u: u64 = booked_u.iter().map(flown).sum();
+                let most_u = rule.pool_u() + (at_ms - START_MS) * rule.rate_u;
+                prop_assert!(drawn_u + flown_u <= most_u, "{drawn_u} and {flown_u}, {most_u} at most");
+            }
+        }
+    }
+}

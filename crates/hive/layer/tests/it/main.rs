@@ -182,6 +182,32 @@ async fn hv_73_grpc_is_told_resource_exhausted() {
     assert!(response.headers().contains_key("grpc-status-details-bin"));
 }
 
+/// HV-31: an answer of any type passes as it is: one that has not been said to its end, in a body that could not be kept.
+#[tokio::test]
+async fn hv_31_answers_pass_through_unchanged_and_unbuffered() {
+    #[derive(Default)]
+    struct Said(Option<tokio::sync::mpsc::Receiver<&'static str>>);
+
+    let store = store();
+    let limits = limits(&store);
+    let limit = limit(&limits, "1000/s").await;
+    let (say, said) = tokio::sync::mpsc::channel(1);
+    let said = Arc::new(std::sync::Mutex::new(Some(said)));
+    let below = tower::service_fn(move |request: Request<&'static str>| {
+        let said = said.lock().unwrap().take();
+        async move { Ok::<_, std::num::ParseIntError>(axum::http::Response::new((request.into_body(), Said(said)))) }
+    });
+    let service = tower_layer_of(EngagedLayer::new(Traffic::default()), tower_layer_of(LimitLayer::new(limit), below));
+    let answered = service.oneshot(Request::new("asked")).await;
+    let (asked, Said(said)) = answered.expect("the error's type is the service's own, too").into_body();
+    assert_eq!(asked, "asked");
+    let mut said = said.expect("the very body that was made");
+    for word in ["first", "second"] {
+        say.send(word).await.unwrap();
+        assert_eq!(said.recv().await, Some(word), "said after the answer had passed");
+    }
+}
+
 fn tower_layer_of<L: tower::Layer<S>, S>(layer: L, service: S) -> L::Service {
     layer.layer(service)
 }
