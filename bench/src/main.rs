@@ -5,6 +5,7 @@
 mod capture;
 mod checkout;
 mod commits;
+mod cql;
 mod drain;
 mod embedded;
 mod engine;
@@ -17,6 +18,7 @@ mod latency;
 mod limit;
 mod limit_accuracy;
 mod peer;
+mod refill;
 mod settings;
 mod shop;
 
@@ -61,6 +63,10 @@ enum Bench {
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
+    /// CQL against the crate `scylla`: `throughput-mean`, `p99-mean`, `client-cpu`, `scripted-throughput`, `slow-node-p99`
+    Cql(cql::Options),
+    /// From a restarted server's open port to all connections: `restart-median`, `restart-worst`
+    Refill(refill::Options),
     /// A connection taken and given back: `one-task-…`, `tasks-…`, `held-…` against peers and floor, `changing`, `fairness-…`
     Checkout(checkout::Options),
     /// A pool's settings, compiled or of functions, against a section of a file: `load-…`, `read-…`
@@ -110,6 +116,8 @@ fn measure(arguments: &Arguments) -> Result<()> {
         Bench::Capture(options) => capture::measure(options, &mut reporter("capture")),
         Bench::Limit(options) => limit::measure(options, &mut reporter("limit")),
         Bench::LimitAccuracy(options) => limit_accuracy::measure(options, &mut reporter("limit-accuracy")),
+        Bench::Cql(options) => cql::measure(options, &mut reporter("cql")),
+        Bench::Refill(options) => refill::measure(options, &mut reporter("refill")),
         Bench::Checkout(options) => checkout::measure(options, &mut reporter("checkout")),
         Bench::Settings(options) => settings::measure(options, &mut reporter("settings")),
         Bench::Failover(options) => failover::measure(options, &mut reporter("failover")),
