@@ -395,22 +395,3 @@ async fn pl_162_traffic_leaves_a_slow_server() {
     let share = |at: usize| nodes[at].answered() - before[at];
     assert!(share(2) * 20 < share(0) + share(1), "{} of {}", share(2), share(0) + share(1));
 }
-
-/// PL-20: a caller that goes and its answer that comes may meet in either order, at any moment.
-#[tokio::test]
-async fn pl_20_an_answer_may_race_its_caller() {
-    let node = Node::start().await;
-    let pool = full(plain(&[&node]), Lines::shared(100), 2).await;
-    let (answers, to_come) = std::sync::mpsc::channel::<honeyflow_pool::InFlight<Lines>>();
-    let transport = std::thread::spawn(move || to_come.into_iter().for_each(drop));
-    for _ in 0..50_000 {
-        let mut loan = pool.get(Want::default()).await.unwrap();
-        answers.send(loan.in_flight()).unwrap();
-        drop(loan);
-    }
-    drop(answers);
-    transport.join().unwrap();
-    let status = pool.status();
-    assert_eq!((status.state, status.lent, status.servers[0].orphans), (honeyflow_pool::State::Active, 0, 0));
-    assert_eq!(node.open(), 2, "nothing was taken for lost");
-}
