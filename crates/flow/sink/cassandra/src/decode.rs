@@ -70,9 +70,16 @@ fn whole(number: &Varint) -> Option<i128> {
     fits.then(|| rest.iter().fold(i128::from(first.cast_signed()), |whole, byte| whole << 8 | i128::from(*byte)))
 }
 
+/// As many as 128 bits can need, and more than anybody writes.
+const PLACES_MAX: usize = 400;
+
 fn decimal_text(decimal: &Decimal) -> Option<String> {
     let unscaled = whole(&decimal.unscaled)?;
-    let Ok(places) = usize::try_from(decimal.scale) else { return Some(format!("{unscaled}e{}", -decimal.scale)) };
+    let places = match usize::try_from(decimal.scale) {
+        Ok(places) if places <= PLACES_MAX => places,
+        // Nobody reads that many zeros, and no text is to be as long as a number says.
+        _ => return Some(format!("{unscaled}e{}", -i64::from(decimal.scale))),
+    };
     if places == 0 {
         return Some(unscaled.to_string());
     }
@@ -128,6 +135,19 @@ mod tests {
         ] {
             assert_eq!(held(&value, &kind), expected);
         }
+    }
+
+    #[test]
+    fn decimals_of_any_scale_are_told() {
+        let text = |scale| decimal_text(&Decimal { scale, unscaled: encode::varint(-15) }).unwrap();
+        assert_eq!((text(1), text(0), text(-2)), ("-1.5".into(), "-15".into(), "-15e2".into()));
+        assert_eq!((text(70_000), text(i32::MAX)), ("-15e-70000".into(), format!("-15e-{}", i32::MAX)));
+        assert_eq!(text(i32::MIN), "-15e2147483648");
+        for text in ["0e2000000000", "0e-2000000000", "1e-2000000000"] {
+            let decimal = encode::decimal(text).unwrap();
+            assert!(decimal_text(&decimal).is_some_and(|text| text.len() < 20));
+        }
+        assert!(encode::decimal("1e2000000000").is_none(), "beyond 128 bits");
     }
 
     proptest! {

@@ -187,6 +187,9 @@ pub fn decimal(text: &str) -> Option<Decimal> {
     }
     let mut unscaled: i128 = digits.parse().ok()?;
     let mut scale = i32::try_from(places.len()).ok()?.checked_sub(exponent)?;
+    if unscaled == 0 {
+        scale = 0;
+    }
     while scale > 0 && unscaled % 10 == 0 {
         (unscaled, scale) = (unscaled / 10, scale - 1);
     }

@@ -14,7 +14,16 @@ pub fn cells(key: &str, kinds: &[Type]) -> Result<Vec<Value>, Failure> {
     let parts = split(key, kinds.len())
         .ok_or_else(|| bad(format!("the key `{key}` has not {} parts, as the primary key has", kinds.len())))?;
     let cell = |(part, kind): (&String, &Type)| {
-        encode::of_text(part, kind).ok_or_else(|| bad(format!("`{part}` of the key `{key}` does not fit {kind}")))
+        let cell = encode::of_text(part, kind)
+            .ok_or_else(|| bad(format!("`{part}` of the key `{key}` does not fit {kind}")))?;
+        // Two texts must not be one row.
+        match decode::text(&cell) {
+            Some(text) if text == *part => Ok(cell),
+            Some(text) => {
+                Err(bad(format!("`{part}` of the key `{key}` would be the row of `{text}`, as {kind} has it")))
+            }
+            None => Err(bad(format!("`{part}` of the key `{key}` cannot be told from others as {kind}"))),
+        }
     };
     parts.iter().zip(kinds).map(cell).collect()
 }
@@ -50,8 +59,11 @@ mod tests {
         let row = cells(r"7|a\|b|00ff", &kinds).unwrap();
         assert_eq!(row, [Value::Int(7), Value::Text("a|b".into()), Value::Blob(vec![0, 255])]);
         assert_eq!(text(&row).unwrap(), r"7|a\|b|00ff");
-        for wrong in ["7|a", "x|a|00", "7|a|0", "7|a|00|1"] {
+        for wrong in ["7|a", "x|a|00", "7|a|0", "7|a|00|1", "07|a|00", "7|a|FF"] {
             assert_eq!(cells(wrong, &kinds).unwrap_err().code, "bad-key", "{wrong}");
         }
+        let moment = [Type::Timestamp];
+        assert!(cells("2024-01-01T00:00:00.000Z", &moment).is_ok());
+        assert!(cells("2024-01-01", &moment).unwrap_err().message.contains("2024-01-01T00:00:00.000Z"));
     }
 }

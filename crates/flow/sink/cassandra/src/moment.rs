@@ -70,6 +70,7 @@ fn zone(text: &str) -> Option<(&str, i64)> {
     let Some(at) = text.rfind(['+', '-']) else { return Some((text, 0)) };
     let (clock, zone) = text.split_at(at);
     let digits: String = zone[1..].chars().filter(|c| *c != ':').collect();
+    digits_of(&digits)?;
     let seconds = match digits.len() {
         2 => digits_of(&digits)? * 3600,
         4 => digits_of(&digits[..2])? * 3600 + digits_of(&digits[2..])? * 60,
@@ -127,9 +128,17 @@ mod tests {
         assert_eq!(timestamp_text(-1), "1969-12-31T23:59:59.999Z");
         assert_eq!(time("23:59:59.000000001"), Some(86_399_000_000_001));
         assert_eq!(time_text(86_399_000_000_001), "23:59:59.000000001");
-        for wrong in
-            ["2023-02-29", "2024-13-01", "24-01-01", "2024-01-00", "", "äöüäöüäöü", "2024-01-01T", "+024-01-01"]
-        {
+        for wrong in [
+            "2023-02-29",
+            "2024-13-01",
+            "24-01-01",
+            "2024-01-00",
+            "",
+            "äöüäöüäöü",
+            "2024-01-01T",
+            "+024-01-01",
+            "2024-01-01T12:00+a€",
+        ] {
             assert_eq!((date(wrong), timestamp(wrong)), (None, None), "{wrong}");
         }
         for wrong in ["24:00", "12:60", "1:00", "12:00:00.", "12:00.5", "12", "12:00:00.1234567890"] {
@@ -147,6 +156,9 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,30}") {
             let _ = (date(&text), time(&text), timestamp(&text));
+            for before in ["2024-02-29", "2024-02-29T12:30", "2024-02-29T12:30+", "2024-02-29T12:30:05."] {
+                let _ = (date(&format!("{before}{text}")), timestamp(&format!("{before}{text}")));
+            }
         }
     }
 }

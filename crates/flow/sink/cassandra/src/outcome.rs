@@ -1,11 +1,13 @@
 //! What became of a request, as the engine understands it.
 
-use honeyflow_cassandra::{Session, session::Error};
+use honeyflow_cassandra::{Session, Unfit, session::Error};
 use honeyflow_pool::{Executed, Kind};
 use honeyflow_runtime::{Class, Failure};
 
 /// A request refused as such: about the table, or about the values that were bound.
 pub const REFUSED: &str = "cassandra-refused";
+pub const AWAY: &str = "cassandra-away";
+const LOGIN: &str = "cassandra-login";
 
 pub fn failure(session: &Session, error: &Error) -> Failure {
     let message = message(session, error);
@@ -15,9 +17,21 @@ pub fn failure(session: &Session, error: &Error) -> Failure {
         Class::Reject if error.executed == Executed::Unknown => Failure::retry("cassandra-unknown", message),
         Class::Reject => Failure::reject(REFUSED, message),
         Class::Fatal => Failure::fatal("cassandra-forbidden", message),
-        Class::Retry if error.kind == Kind::Login => Failure::retry("cassandra-login", message),
-        Class::Retry => Failure::retry("cassandra-away", message),
+        Class::Retry if error.kind == Kind::Login => Failure::retry(LOGIN, message),
+        Class::Retry if matches!(error.kind, Kind::UseTimeout | Kind::Protocol | Kind::Server(_)) => {
+            Failure::retry("cassandra-unanswered", message)
+        }
+        Class::Retry => Failure::retry(AWAY, message),
     }
+}
+
+/// No server was reached, so that none would be for the next request.
+pub fn is_away(failure: &Failure) -> bool {
+    failure.code == AWAY || failure.code == LOGIN
+}
+
+pub fn unreadable(why: &Unfit) -> Failure {
+    Failure::fatal("cassandra-row", format!("a row cannot be read: {why}"))
 }
 
 /// A request that reached nobody does not know why; the pool does.

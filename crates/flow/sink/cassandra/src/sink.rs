@@ -93,7 +93,7 @@ impl Shared {
         let Ok(row) = key::cells(key, &kinds) else { return Ok(None) };
         let rows = self.session.execute(&table.statements.row, row, &self.how()).await;
         let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
-        let Some(cells) = rows.first::<Vec<Value>>().map_err(|why| unreadable(&why))? else { return Ok(None) };
+        let Some(cells) = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))? else { return Ok(None) };
         let hash = document::hash(&table::held(&table.columns, &cells));
         Ok(Some(Stat { key: key.to_string(), stamp: version(&cells), hash }))
     }
@@ -111,7 +111,7 @@ impl Shared {
         let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
         let mut hits = Vec::with_capacity(rows.len());
         for cells in rows.typed::<Vec<Value>>() {
-            hits.extend(hit(table, &cells.map_err(|why| unreadable(&why))?));
+            hits.extend(hit(table, &cells.map_err(|why| outcome::unreadable(&why))?));
         }
         Ok((hits, rows.next_page().map(|page| hex(page))))
     }
@@ -132,7 +132,7 @@ impl Shared {
         let table = self.ready().await?;
         let rows = self.session.execute(&table.statements.count, (), &self.how()).await;
         let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
-        let count = rows.first::<(i64,)>().map_err(|why| unreadable(&why))?.map_or(0, |(count,)| count);
+        let count = rows.first::<(i64,)>().map_err(|why| outcome::unreadable(&why))?.map_or(0, |(count,)| count);
         Ok(u64::try_from(count).unwrap_or(0))
     }
 }
@@ -177,7 +177,7 @@ impl Sink for CassandraSink {
             let Ok(row) = key::cells(&query, &kinds) else { return Ok(Vec::new()) };
             let rows = shared.session.execute(&table.statements.row, &row, &shared.how()).await;
             let rows = rows.map_err(|error| shared.failed(&error))?.into_rows();
-            let cells = rows.first::<Vec<Value>>().map_err(|why| unreadable(&why))?;
+            let cells = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))?;
             Ok(cells.and_then(|cells| hit(table, &[row, cells].concat())).into_iter().collect())
         })
     }
@@ -192,7 +192,7 @@ impl Sink for CassandraSink {
 
     fn as_held(&self, document: &Arc<Json>) -> Result<Arc<Json>, Failure> {
         let table = self.shared.table.get();
-        let table = table.ok_or_else(|| Failure::retry("cassandra-away", "the table has not been seen yet"))?;
+        let table = table.ok_or_else(|| Failure::retry(outcome::AWAY, "the table has not been seen yet"))?;
         Ok(Arc::new(table::held(&table.columns, &table::cells(&table.columns, document)?)))
     }
 }
@@ -214,10 +214,6 @@ fn version(cells: &[Value]) -> honeyflow_event::Stamp {
         Some(Value::Bigint(version)) => stamp(*version),
         _ => stamp(0),
     }
-}
-
-fn unreadable(why: &honeyflow_cassandra::Unfit) -> Failure {
-    Failure::fatal("cassandra-row", format!("a row cannot be read: {why}"))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -64,7 +64,7 @@ impl Writer<'_> {
 
     /// No key stands twice here.
     async fn write_distinct(&self, writes: Vec<(usize, Prepared)>) -> Vec<(usize, Outcome)> {
-        // Where nobody is reached, one has waited for it; the others need not.
+        // Where nobody is reached at all, one has waited for it; the others need not.
         let away: OnceLock<Failure> = OnceLock::new();
         let away = &away;
         let judged = stream::iter(writes)
@@ -74,7 +74,7 @@ impl Writer<'_> {
                 }
                 let outcome = self.judge_and_remember(&write).await;
                 if let Some(Outcome::Failed(failure)) = &outcome
-                    && failure.class != Class::Reject
+                    && outcome::is_away(failure)
                 {
                     let _ = away.set(failure.clone());
                 }
@@ -111,7 +111,7 @@ impl Writer<'_> {
     }
 
     /// None: it is to be written. The version of a delete is stored before its row goes: cut off between the two, it is
-    /// judged as not done.
+    /// written again.
     async fn judge_and_remember(&self, write: &Prepared) -> Option<Outcome> {
         let judged = self.judge(write).await;
         if judged.is_some() || write.cells.is_some() {
@@ -124,14 +124,10 @@ impl Writer<'_> {
     async fn judge(&self, write: &Prepared) -> Option<Outcome> {
         let stored = match self.stored(write).await {
             Ok(stored) => stored,
-            Err(error) => {
-                let failure = self.blamed(outcome::failure(self.session, &error)).await;
-                return Some(Outcome::Failed(failure));
-            }
+            Err(failure) => return Some(Outcome::Failed(self.blamed(failure).await)),
         };
         match judge(write.stamp, write.cells.is_none(), stored) {
             Verdict::Write => None,
-            Verdict::Done => Some(Outcome::Done),
             Verdict::Stale { stored } => Some(Outcome::Stale { stored }),
             Verdict::Compare => Some(match self.is_stored(write).await {
                 Ok(true) => Outcome::Done,
@@ -141,25 +137,26 @@ impl Writer<'_> {
         }
     }
 
-    /// What a delete was is only asked where there is no row: a row is newer than any delete before it.
-    async fn stored(&self, write: &Prepared) -> Result<Stored, session::Error> {
+    async fn stored(&self, write: &Prepared) -> Result<Stored, Failure> {
         let (statements, how) = (&self.table.statements, self.how());
-        let rows = self.session.execute(&statements.version, &write.row, &how).await?.into_rows();
-        if let Ok(Some((version,))) = rows.first::<(Option<i64>,)>() {
+        let failed = |error: session::Error| outcome::failure(self.session, &error);
+        let rows = self.session.execute(&statements.version, &write.row, &how).await.map_err(failed)?.into_rows();
+        if let Some((version,)) = rows.first::<(Option<i64>,)>().map_err(|why| outcome::unreadable(&why))? {
             // A row without a version is not ours: anything is newer.
-            return Ok(Stored { row: Some(stamp(version.unwrap_or(0))), deleted: None });
+            return Ok(Stored::Row(stamp(version.unwrap_or(0))));
         }
         let deleted = (&self.options.table, &*write.key);
-        let rows = self.session.execute(&statements.deleted, deleted, &how).await?.into_rows();
-        let deleted = rows.first::<(i64,)>().ok().flatten().map(|(version,)| stamp(version));
-        Ok(Stored { row: None, deleted })
+        let rows = self.session.execute(&statements.deleted, deleted, &how).await.map_err(failed)?.into_rows();
+        let deleted = rows.first::<(i64,)>().map_err(|why| outcome::unreadable(&why))?;
+        Ok(deleted.map_or(Stored::Nothing, |(version,)| Stored::Deleted(stamp(version))))
     }
 
     /// Whether the row has the very cells that are offered.
     async fn is_stored(&self, write: &Prepared) -> Result<bool, Failure> {
         let rows = self.session.execute(&self.table.statements.row, &write.row, &self.how()).await;
         let rows = rows.map_err(|error| outcome::failure(self.session, &error))?.into_rows();
-        let Ok(Some(stored)) = rows.first::<Vec<Value>>() else { return Ok(false) };
+        let stored = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))?;
+        let Some(stored) = stored else { return Ok(false) };
         let columns = &self.table.columns;
         let offered = write.cells.as_deref().unwrap_or_default();
         Ok(table::held(columns, &stored) == table::held(columns, offered))
