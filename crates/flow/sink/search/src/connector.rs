@@ -72,20 +72,34 @@ impl<D: Dial> Search<D> {
         address.ip().to_string()
     }
 
+    /// `published`: the name that its cluster has given it, where that is not known here yet.
+    async fn open(&self, address: SocketAddr, published: Option<String>, limits: Limits) -> Result<Connection, Error> {
+        let server: Arc<str> = address.to_string().into();
+        let dialled = self.dial.dial(address, limits.tcp).await;
+        let stream = dialled.map_err(|error| Cause::Connect(error).at(&server))?;
+        let config = self.config.load_full();
+        let named = config.tls.as_ref().is_some_and(|tls| tls.name.is_some());
+        let host = match published.filter(|_| !named) {
+            Some(host) => host,
+            None => self.host(&config, address).await,
+        };
+        Opening { config: &config, address, server, host, limits }.over(stream).await
+    }
+
     /// Addresses that nobody here can reach (those of containers, or behind a gateway) must not replace those that work.
     async fn check_reachable(&self, on: &Connection, members: &[Member]) -> Result<(), Cause> {
         let config = self.config.load_full();
-        let addresses: Vec<SocketAddr> = members.iter().map(|member| config.translate.apply(member.address)).collect();
+        let dialled = |member: &Member| config.translate.apply(member.address);
         // The server that answers is one of them: it is reached already.
-        if addresses.contains(&on.address()) {
+        if members.iter().any(|member| dialled(member) == on.address()) {
             return Ok(());
         }
-        let try_one = |address: SocketAddr| async move {
-            let opened = pool::Connector::connect(self, &Server::at(address), on.limits()).await;
-            opened.map(drop).map_err(|error| chain(&error))
+        let try_one = |member: &Member| {
+            // Not among the known ones yet, so that it is verified by the name it has just given.
+            let (address, host) = (dialled(member), member.host.clone());
+            async move { self.open(address, host, on.limits()).await.map(drop).map_err(|error| chain(&error)) }
         };
-        let mut tries: FuturesUnordered<_> =
-            addresses.iter().take(TRIED_MAX).map(|address| try_one(*address)).collect();
+        let mut tries: FuturesUnordered<_> = members.iter().take(TRIED_MAX).map(try_one).collect();
         let mut first = None;
         while let Some(tried) = tries.next().await {
             match tried {
@@ -93,7 +107,7 @@ impl<D: Dial> Search<D> {
                 Err(why) => first = first.or(Some(why)),
             }
         }
-        Err(Cause::Unreachable { count: addresses.len(), first: first.unwrap_or_default() })
+        Err(Cause::Unreachable { count: members.len(), first: first.unwrap_or_default() })
     }
 }
 
@@ -102,12 +116,7 @@ impl<D: Dial> pool::Connector for Search<D> {
     type Error = Error;
 
     async fn connect(&self, to: &Server, limits: Limits) -> Result<Connection, Error> {
-        let server: Arc<str> = to.address.to_string().into();
-        let dialled = self.dial.dial(to.address, limits.tcp).await;
-        let stream = dialled.map_err(|error| Cause::Connect(error).at(&server))?;
-        let config = self.config.load_full();
-        let host = self.host(&config, to.address).await;
-        Opening { config: &config, address: to.address, server, host, limits }.over(stream).await
+        self.open(to.address, None, limits).await
     }
 
     async fn discover(&self, on: &Connection) -> Result<Vec<Server>, Error> {

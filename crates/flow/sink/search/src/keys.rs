@@ -62,6 +62,10 @@ impl Config {
             (None, None) => {}
             _ => wrong.push(("http.tls-certificate".to_owned(), "and its key go together".to_owned())),
         }
+        let is_off = keys.get("tls") == Some(&Value::Boolean(false));
+        if let Some(other) = keys.keys().find(|key| is_off && key.starts_with("tls-")) {
+            wrong.push(("http.tls".to_owned(), format!("is off, and does not go with {other}")));
+        }
         if keys.contains_key("login") && keys.contains_key("authorization") {
             wrong.push(("http.login".to_owned(), "does not go with authorization".to_owned()));
         }
@@ -157,6 +161,7 @@ mod tests {
             ("prefix = \"x\"", "http.prefix is not a path"),
             ("prefix = \"/x?y\"", "http.prefix is not a path"),
             ("tls-key = \"k.pem\"", "http.tls-certificate and its key go together"),
+            ("tls = false\ntls-name = \"search\"", "http.tls is off, and does not go with tls-name"),
             ("login = \"me:hidden\"", "http.login is not \"user:env:NAME\""),
             ("authorization = \"Bearer hidden\"", "http.authorization is not where"),
             ("authorization = \"env:A\"\nlogin = \"a:env:B\"", "http.login does not go with authorization"),
