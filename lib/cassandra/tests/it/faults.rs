@@ -96,7 +96,7 @@ async fn pl_160_a_real_server_paused_killed_and_started_again_is_served_as_befor
     // Paused: a request ends at its deadline, and nobody knows whether it was done.
     node.pause();
     let brief = Options::within(Duration::from_millis(300));
-    let error = field.session.execute(&field.put, (1_i32, 2_i32), &brief).await.unwrap_err();
+    let error = field.session.execute(&field.put, (2_i32, 2_i32), &brief).await.unwrap_err();
     assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown), "{error}");
     assert!(!error.transient(), "it may have been executed");
     node.resume();

@@ -1,6 +1,8 @@
 //! Does the table fit the documents? Asked when the sink is opened, and again when the cluster refuses a statement: what
 //! does not fit is told in one go, each with the place it is about.
 
+use std::time::Duration;
+
 use honeyflow_cassandra::{Session, Type, Value, session};
 use honeyflow_runtime::Failure;
 use honeyflow_workflow::problem::nearest;
@@ -119,11 +121,24 @@ impl Table {
         make_memory(session, options).await?;
         let key_names: Vec<String> = key.iter().map(|column| column.name.clone()).collect();
         let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-        let statements = Statements::prepare(session, options, &key_names, &column_names).await;
-        let statements = statements.map_err(unasked(session))?;
-        Ok(Table { key, columns, statements })
+        let by = tokio::time::Instant::now() + SEEN_WITHIN;
+        loop {
+            match Statements::prepare(session, options, &key_names, &column_names).await.map_err(unasked(session)) {
+                Ok(statements) => return Ok(Table { key, columns, statements }),
+                // Another node may just be making the table of deletes: it is described before it can be used.
+                Err(Refused::Unasked(failure))
+                    if failure.code == outcome::REFUSED && tokio::time::Instant::now() < by =>
+                {
+                    tokio::time::sleep(SEEN_WITHIN / 50).await;
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
     }
 }
+
+/// A table that somebody else has made can be used by then.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The table of deletes, unless it is there: whoever may not make tables can have made it.
 async fn make_memory(session: &Session, options: &Options) -> Result<(), Refused> {

@@ -107,6 +107,8 @@ fn held(owners: &Owners, name: &str) -> BTreeMap<String, u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
     let Some(place) = Place::fresh().await else { return };
+    // Its members may outlive the test: nobody gets this place after them.
+    let place = std::mem::ManuallyDrop::new(place);
     let owners = Owners::default();
     let mut members = Vec::new();
     for name in ["a", "b", "c"] {
