@@ -14,9 +14,9 @@ use super::tally::Tally;
 use crate::error::Error;
 use crate::process;
 
-/// One program more than there are processors: more of them make those late that look at the clock.
+/// As many programs as there are processors: more of them make those late that look at the clock.
 pub fn lanes() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from) + 1
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 struct Ended {
