@@ -2,6 +2,8 @@
 //! must be true is counted at the servers.
 
 #[cfg(feature = "testing")]
+mod checkin;
+#[cfg(feature = "testing")]
 mod conformance;
 mod control;
 mod discovery;

@@ -1,0 +1,61 @@
+//! The moment in which a loan ends while its answer arrives. The clock is read on the way back, so a clock that answers
+//! when it is read puts the answer exactly there.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use honeyflow_pool::{
+    InFlight, Pool, Settings, Want,
+    clock::TokioClock,
+    core::State,
+    testing::{PATIENCE, memory::Memory, within},
+};
+use honeyflow_runtime::{Clock, Moment};
+use tokio::time::Instant;
+
+/// What is still in flight when the clock is read next.
+type Arriving = Arc<Mutex<Option<InFlight<Memory>>>>;
+
+struct Answering {
+    clock: TokioClock,
+    arriving: Arriving,
+}
+
+impl Clock for Answering {
+    fn now(&self) -> Moment {
+        // Taken out first: an answer reads the clock in its turn.
+        let arriving = self.arriving.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(arriving);
+        self.clock.now()
+    }
+}
+
+/// PL-20: it is an answer in time or a late one, never one that is late before its caller has gone.
+#[tokio::test(start_paused = true)]
+async fn pl_20_an_answer_may_arrive_while_its_loan_is_given_back() {
+    let cluster = Memory::new(1, 8);
+    let arriving = Arriving::default();
+    let clock = Answering { clock: TokioClock::default(), arriving: arriving.clone() };
+    let settings = Settings {
+        servers: vec!["127.0.0.1:1".to_owned()],
+        discovery: false,
+        start_jitter: Duration::ZERO,
+        connections_per_server: Some(1),
+        decay_per_billion: Some(0),
+        ..Settings::default()
+    };
+    let pool = Pool::start_with(cluster.again(), settings, clock, 1).expect("good settings");
+    assert!(pool.control().ready(1, Instant::now() + PATIENCE).await);
+    for _ in 0..3 {
+        let mut loan = within("a stream", pool.get(Want::default())).await.expect("one is free");
+        *arriving.lock().unwrap_or_else(PoisonError::into_inner) = Some(loan.in_flight());
+        drop(loan);
+        assert!(arriving.lock().unwrap_or_else(PoisonError::into_inner).is_none(), "it has arrived");
+        let status = pool.status();
+        assert_eq!((status.state, status.lent, status.servers[0].orphans), (State::Active, 0, 0), "{status:?}");
+    }
+    let counters = pool.counters();
+    assert_eq!((counters.checkouts, counters.checkins), (3, 3));
+}
