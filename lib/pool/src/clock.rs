@@ -23,6 +23,22 @@ impl Clock for CounterClock {
     }
 }
 
+/// The clock of one pool. It is read twice for every loan, so the usual one is not hidden behind a pointer.
+pub(crate) enum PoolClock {
+    Counter(CounterClock),
+    Other(Box<dyn Clock>),
+}
+
+impl PoolClock {
+    #[inline]
+    pub fn now(&self) -> Moment {
+        match self {
+            PoolClock::Counter(clock) => clock.now(),
+            PoolClock::Other(clock) => clock.now(),
+        }
+    }
+}
+
 /// Tokio's clock, which tests can stop and move.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {

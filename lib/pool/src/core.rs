@@ -56,7 +56,7 @@ pub trait Carried: Clone {
 /// What is to be done after the lock has been released.
 #[derive(Debug)]
 pub struct Effects<K> {
-    pub wake: SmallVec<[Waker; 2]>,
+    pub wake: Wakes,
     /// Each is reported back with [`Core::closed`].
     pub close: Vec<(Key, K)>,
     /// Each is reported back with [`Core::probed`] and a checkin.
@@ -70,10 +70,34 @@ pub struct Effects<K> {
     pub reconcile: bool,
 }
 
+/// Who is to be woken: nobody or one, nearly always.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakes {
+    #[inline]
+    pub fn add(&mut self, waker: Option<Waker>) {
+        if self.first.is_none() {
+            self.first = waker;
+        } else {
+            self.more.extend(waker);
+        }
+    }
+
+    /// The first, and the others if there are any.
+    #[inline]
+    pub fn take(&mut self) -> (Option<Waker>, Vec<Waker>) {
+        (self.first.take(), if self.more.is_empty() { Vec::new() } else { std::mem::take(&mut self.more) })
+    }
+}
+
 impl<K> Default for Effects<K> {
     fn default() -> Effects<K> {
         Effects {
-            wake: SmallVec::new(),
+            wake: Wakes::default(),
             close: Vec::new(),
             probe: Vec::new(),
             overdue: Vec::new(),

@@ -29,33 +29,32 @@ impl<K: Carried> Gate<K> {
         Gate { inside: Mutex::new(Inside { core, effects: Effects::default() }) }
     }
 
-    /// Makes one step and wakes who is to be woken; what else is to be done goes to `rest`, if there is anything. No result
-    /// if the step panicked.
+    /// Makes one step and wakes who is to be woken. What came of it is written to `result`, which stays as it is if the
+    /// step panicked; what else is to be done goes to `rest`, if there is anything. Both are written where they are wanted:
+    /// they are large enough for every copy of them to be felt.
     #[inline]
     pub fn enter<R>(
         &self,
+        result: &mut Option<R>,
         rest: &mut Option<Effects<K>>,
         step: impl FnOnce(&mut Core<K>, &mut Effects<K>) -> R,
-    ) -> Option<R> {
-        // Written where they are wanted: results and effects are large enough for every copy of them to be felt.
-        let (mut result, mut wake) = (None, None);
+    ) {
+        let (first, more);
         {
             let inside = &mut *lock(&self.inside);
             let (core, effects) = (&mut inside.core, &mut inside.effects);
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| result = Some(step(core, effects)))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| *result = Some(step(core, effects)))) {
                 core.broke(&told(&*panic), effects);
             }
-            if !effects.wake.is_empty() {
-                wake = Some(std::mem::take(&mut effects.wake));
-            }
+            (first, more) = effects.wake.take();
             if !effects.is_quiet() {
                 *rest = Some(std::mem::take(effects));
             }
         }
-        if let Some(wake) = wake {
-            wake.into_iter().for_each(Waker::wake);
+        if let Some(first) = first {
+            first.wake();
+            more.into_iter().for_each(Waker::wake);
         }
-        result
     }
 }
 

@@ -51,7 +51,9 @@ struct Gate<K>(Locked<K>);
 
 impl Gate<Plug> {
     fn enter<R>(&self, step: impl FnOnce(&mut Core<Plug>, &mut Effects<Plug>) -> R) -> Option<R> {
-        self.0.enter(&mut None, step)
+        let mut result = None;
+        self.0.enter(&mut result, &mut None, step);
+        result
     }
 }
 
@@ -97,7 +99,7 @@ fn get(gate: &Gate<Plug>, due: Moment) -> Option<Lent<Plug>> {
     };
     loop {
         signal.0.wait();
-        match gate.enter(|core, effects| core.pick_up(waiter, NOW, &waker, effects)).expect("no panic") {
+        match gate.enter(|core, effects| core.pick_up(waiter, || NOW, &waker, effects)).expect("no panic") {
             PickUp::Lent(lent) => return Some(lent),
             PickUp::Refused(_) => return None,
             PickUp::Waiting => {}

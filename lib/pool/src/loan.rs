@@ -41,12 +41,12 @@ pub struct Loan<C: Connector> {
 const LOAN_GONE: u32 = 1 << 31;
 
 impl<C: Connector> Loan<C> {
-    fn new(lent: Lent<Arc<Entry<C>>>, begun: Moment) -> Loan<C> {
+    fn new(lent: Lent<Arc<Entry<C>>>) -> Loan<C> {
         Loan {
             entry: lent.carried,
             connection: lent.connection,
             server: lent.server,
-            begun,
+            begun: lent.begun,
             waited: lent.waited,
             flights: None,
             ending: Ending::Answered,
@@ -191,9 +191,10 @@ impl<'a, C: Connector> Get<'a, C> {
         self
     }
 
-    fn begin(&mut self, now: Moment, cx: &Context<'_>) -> Option<Checkout<Arc<Entry<C>>>> {
+    #[inline]
+    fn begin(&self, now: Moment, cx: &Context<'_>, found: &mut Option<Checkout<Arc<Entry<C>>>>) {
         let (want, tried, due, site) = (&self.want, self.tried.as_deref(), self.due, self.site);
-        self.shared.enter(|core, effects| {
+        self.shared.enter_to(found, |core, effects| {
             let target = match &want.on {
                 None => None,
                 Some(id) => match core.server_key(id) {
@@ -213,7 +214,7 @@ impl<'a, C: Connector> Get<'a, C> {
                 site: Some(site),
             };
             core.checkout(&request, now, cx.waker(), effects)
-        })
+        });
     }
 }
 
@@ -221,31 +222,33 @@ impl<C: Connector> Future for Get<'_, C> {
     type Output = Result<Loan<C>, Error<C>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let now = self.shared.now();
-        let refusal = match self.waiter {
-            None => match self.begin(now, cx) {
-                Some(Checkout::Lent(lent)) => return Poll::Ready(Ok(Loan::new(lent, now))),
+        let refusal = if let Some(waiter) = self.waiter {
+            let mut found = None;
+            self.shared
+                .enter_to(&mut found, |core, effects| core.pick_up(waiter, || self.shared.now(), cx.waker(), effects));
+            match found {
+                Some(PickUp::Waiting) => return Poll::Pending,
+                Some(PickUp::Lent(lent)) => {
+                    self.waiter = None;
+                    return Poll::Ready(Ok(Loan::new(lent)));
+                }
+                Some(PickUp::Refused(refusal)) => {
+                    self.waiter = None;
+                    refusal
+                }
+                None => Refusal::of(crate::error::Kind::Broken),
+            }
+        } else {
+            let mut found = None;
+            self.begin(self.shared.now(), cx, &mut found);
+            match found {
+                Some(Checkout::Lent(lent)) => return Poll::Ready(Ok(Loan::new(lent))),
                 Some(Checkout::Queued(waiter)) => {
                     self.waiter = Some(waiter);
                     return Poll::Pending;
                 }
                 Some(Checkout::Refused(refusal)) => refusal,
                 None => Refusal::of(crate::error::Kind::Broken),
-            },
-            Some(waiter) => {
-                let found = self.shared.enter(|core, effects| core.pick_up(waiter, now, cx.waker(), effects));
-                match found {
-                    Some(PickUp::Waiting) => return Poll::Pending,
-                    Some(PickUp::Lent(lent)) => {
-                        self.waiter = None;
-                        return Poll::Ready(Ok(Loan::new(lent, now)));
-                    }
-                    Some(PickUp::Refused(refusal)) => {
-                        self.waiter = None;
-                        refusal
-                    }
-                    None => Refusal::of(crate::error::Kind::Broken),
-                }
             }
         };
         Poll::Ready(Err(refused(self.shared, refusal, self.want.idempotent)))

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    clock::CounterClock,
+    clock::{CounterClock, PoolClock},
     connect::Connector,
     control::Control,
     core::{Core, Counters, Rules, State, Status},
@@ -53,7 +53,8 @@ impl<C: Connector> Pool<C> {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn start(connector: C, settings: impl Provider) -> Result<Pool<C>, SettingsError> {
-        Pool::start_with(connector, settings, CounterClock::default(), RandomState::new().hash_one(0_u8))
+        let clock = PoolClock::Counter(CounterClock::default());
+        Pool::begin(connector, settings, clock, RandomState::new().hash_one(0_u8))
     }
 
     /// With a clock and a seed for all that is left to chance: for tests, and for the curious.
@@ -66,6 +67,10 @@ impl<C: Connector> Pool<C> {
         clock: impl Clock + 'static,
         seed: u64,
     ) -> Result<Pool<C>, SettingsError> {
+        Pool::begin(connector, provider, PoolClock::Other(Box::new(clock)), seed)
+    }
+
+    fn begin(connector: C, provider: impl Provider, clock: PoolClock, seed: u64) -> Result<Pool<C>, SettingsError> {
         let settings = provider.settings()?;
         settings.check()?;
         connector.configure(&settings.connector)?;
@@ -79,7 +84,7 @@ impl<C: Connector> Pool<C> {
         let shared = Arc::new(Shared {
             connector,
             gate: Gate::new(core),
-            clock: Box::new(clock),
+            clock,
             settings: ArcSwap::from_pointee(settings),
             settings_error: ArcSwap::from_pointee(None),
             discovery_error: ArcSwap::from_pointee(None),

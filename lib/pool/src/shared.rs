@@ -9,13 +9,14 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use honeyflow_runtime::{Clock, Moment};
+use honeyflow_runtime::Moment;
 use tokio::{
     sync::{Notify, broadcast, watch},
     time::Instant,
 };
 
 use crate::{
+    clock::PoolClock,
     connect::{Connection, Connector, Limits},
     core::{Carried, Change, Core, Effects, Ending, Key, Lent},
     gate::Gate,
@@ -26,7 +27,7 @@ use crate::{
 pub struct Shared<C: Connector> {
     pub connector: C,
     pub gate: Gate<Arc<Entry<C>>>,
-    pub clock: Box<dyn Clock>,
+    pub(crate) clock: PoolClock,
     pub settings: ArcSwap<Settings>,
     pub settings_error: ArcSwap<Option<SettingsError>>,
     pub discovery_error: ArcSwap<Option<Arc<str>>>,
@@ -95,12 +96,23 @@ impl<C: Connector> Shared<C> {
         self: &Arc<Self>,
         step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
     ) -> Option<R> {
+        let mut result = None;
+        self.enter_to(&mut result, step);
+        result
+    }
+
+    /// The same for a result that is felt when it is copied.
+    #[inline]
+    pub fn enter_to<R>(
+        self: &Arc<Self>,
+        result: &mut Option<R>,
+        step: impl FnOnce(&mut Core<Arc<Entry<C>>>, &mut Effects<Arc<Entry<C>>>) -> R,
+    ) {
         let mut rest = None;
-        let result = self.gate.enter(&mut rest, step);
+        self.gate.enter(result, &mut rest, step);
         if let Some(effects) = rest {
             self.carry_out(effects);
         }
-        result
     }
 
     #[cold]

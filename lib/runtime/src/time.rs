@@ -33,7 +33,12 @@ impl Moment {
     /// Zero if `earlier` is not earlier.
     #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
+        Duration::from_micros(self.micros_since(earlier))
+    }
+
+    #[inline]
+    pub fn micros_since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 }
 

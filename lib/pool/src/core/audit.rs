@@ -29,11 +29,11 @@ impl<K: Carried> Core<K> {
                 self.waiters.iter().filter(|(_, waiter)| waiter.queued() && waiter.target == Some(key)).count();
             assert_eq!(server.waiting.len(), waits_here, "waiters of a server");
             assert!(server.ready.is_empty() || waits_here == 0, "idle beside a waiter for this server");
-            let may_take = |tried: &super::Tried| server.eligible && !server.ready.is_empty() && !tried.contains(&key);
+            let idle = server.eligible && !server.ready.is_empty();
             let passed_over = self
                 .waiters
                 .iter()
-                .filter(|(_, waiter)| waiter.queued() && waiter.target.is_none() && may_take(&waiter.tried));
+                .filter(|(_, waiter)| idle && waiter.queued() && waiter.target.is_none() && waiter.may_take(key));
             assert_eq!(passed_over.count(), 0, "idle beside a waiter that may take it");
             assert_eq!(server.eligible, self.eligible.contains(&key), "eligible");
         }

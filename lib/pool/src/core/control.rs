@@ -202,7 +202,7 @@ impl<K: Carried> Core<K> {
         (self.state, self.draining, self.broken_by) = (State::Broken, None, Some(why.into()));
         for (_, waiter) in self.waiters.iter_mut() {
             waiter.outcome = super::handoff::Outcome::Failed(Kind::Broken);
-            effects.wake.extend(waiter.waker.take());
+            effects.wake.add(waiter.waker.take());
         }
     }
 

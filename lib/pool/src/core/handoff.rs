@@ -6,7 +6,12 @@ use std::{panic::Location, task::Waker, time::Duration};
 use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
 
-use super::{Carried, Class, Core, Effects, Key, Row, TICK, Tried, open::Worn, queue::Place, ring::ServerState};
+use super::{
+    Carried, Class, Core, Effects, Key, Row, TICK, Tried,
+    open::Worn,
+    queue::{Fits, Place},
+    ring::ServerState,
+};
 use crate::error::Kind;
 
 /// What a request asks for.
@@ -30,6 +35,8 @@ pub struct Lent<K> {
     pub connection: Key,
     pub server: Key,
     pub carried: K,
+    /// Since when: a waiter's from the hand-off on.
+    pub begun: Moment,
     pub waited: Duration,
 }
 
@@ -93,9 +100,12 @@ pub struct Waiter {
     pub place: Place,
     pub class: Class,
     pub arrived: Moment,
+    /// When it was given what it waited for.
+    pub served: Moment,
     pub due: Moment,
     pub target: Option<Key>,
-    pub tried: Tried,
+    /// Most have tried nobody yet.
+    pub tried: Option<Box<Tried>>,
     pub site: Option<&'static Location<'static>>,
     pub outcome: Outcome,
     pub waker: Option<Waker>,
@@ -111,6 +121,10 @@ pub enum Outcome {
 impl Waiter {
     pub fn queued(&self) -> bool {
         self.outcome == Outcome::Queued
+    }
+
+    pub fn may_take(&self, server: Key) -> bool {
+        self.tried.as_ref().is_none_or(|tried| !tried.contains(&server))
     }
 }
 
@@ -184,17 +198,19 @@ impl<K: Carried> Core<K> {
         now: Moment,
         effects: &mut Effects<K>,
     ) -> Lent<K> {
-        let row = self.count_loan(connection, due, site, now, effects);
-        Lent { connection, server: row.server, carried: row.carried.clone(), waited: Duration::ZERO }
+        let row = self.count_loan(connection, due, site, None, now, effects);
+        let (server, carried) = (row.server, row.carried.clone());
+        Lent { connection, server, carried, begun: now, waited: Duration::ZERO }
     }
 
-    /// Counts the loan. The connection leaves the ready ones when it is full.
+    /// Counts the loan, a hand-off if somebody waited for it. The connection leaves the ready ones when it is full.
     #[inline]
     fn count_loan(
         &mut self,
         connection: Key,
         due: Moment,
         site: Option<&'static Location<'static>>,
+        waited: Option<u64>,
         now: Moment,
         effects: &mut Effects<K>,
     ) -> &mut Row<K> {
@@ -227,16 +243,18 @@ impl<K: Carried> Core<K> {
         server.last_turn = self.turn;
         self.loans += 1;
         self.counters.checkouts += 1;
+        if let Some(micros) = waited {
+            row.record.hand_offs += 1;
+            server.pace.count(now);
+            server.waits.record_micros(micros);
+            self.pace.count(now);
+            self.counters.hand_offs += 1;
+        }
         if self.tick_at == Moment::FAR {
             self.tick_at = now.after(TICK);
             effects.rearm = true;
         }
         row
-    }
-
-    fn lent(&self, connection: Key, waited: Duration) -> Lent<K> {
-        let row = self.connections.get(connection).expect("a connection on loan exists");
-        Lent { connection, server: row.server, carried: row.carried.clone(), waited }
     }
 
     fn enqueue(&mut self, request: &Request<'_>, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> Checkout<K> {
@@ -254,19 +272,21 @@ impl<K: Carried> Core<K> {
             self.counters.refused_full += 1;
             return Checkout::Refused(Refusal::of(Kind::QueueFull));
         }
+        let waker = waker.clone();
         let waiter = self.waiters.insert(Waiter {
             place,
             class: request.class,
             arrived: now,
+            served: Moment::default(),
             due: request.due,
             target: request.target,
-            tried: Tried::from_slice(request.tried),
+            tried: (!request.tried.is_empty()).then(|| Box::new(Tried::from_slice(request.tried))),
             site: request.site,
             outcome: Outcome::Queued,
-            waker: Some(waker.clone()),
+            waker: Some(waker),
         });
         self.credit_request();
-        self.put_in_queue(waiter);
+        self.put_in_queue(waiter, place, request.class, request.target);
         if request.due < self.armed {
             self.armed = request.due;
             effects.rearm = true;
@@ -276,15 +296,13 @@ impl<K: Carried> Core<K> {
         Checkout::Queued(waiter)
     }
 
-    fn put_in_queue(&mut self, key: Key) {
-        let waiter = self.waiters.get(key).expect("a waiter in hand exists");
-        let (class, place) = (waiter.class, waiter.place);
-        let queue = match waiter.target {
+    fn put_in_queue(&mut self, waiter: Key, place: Place, class: Class, target: Option<Key>) {
+        let queue = match target {
             None => Some(&mut self.waiting),
             Some(target) => self.servers.get_mut(target).map(|row| &mut row.waiting),
         };
         if let Some(queue) = queue {
-            queue.put(class, place, key);
+            queue.put(class, place, waiter);
             self.waiting_in_all += 1;
         }
     }
@@ -310,12 +328,11 @@ impl<K: Carried> Core<K> {
         if !self.rules.early_refusal {
             return None;
         }
-        let left = request.due.since(now);
         let estimate = match request.target {
             Some(target) => {
                 let row = self.servers.get_mut(target)?;
                 let ahead = row.waiting.ahead_of(request.class);
-                row.pace.estimate(ahead, now)
+                row.pace.beyond(request.due, ahead, now)
             }
             None if self.eligible.is_empty() => {
                 // Nothing is open: hopeless only if no server will even be tried in time.
@@ -324,19 +341,22 @@ impl<K: Carried> Core<K> {
                     .filter(|row| row.state != ServerState::Leaving && self.rules.wants(row.tier))
                     .map(|row| if row.opening > 0 { now } else { row.connecting.next_try })
                     .min()?;
-                Some(next.since(now))
+                (next > request.due).then(|| next.since(now))
             }
-            None => self.pace.estimate(self.waiting.ahead_of(request.class), now),
+            None => self.pace.beyond(request.due, self.waiting.ahead_of(request.class), now),
         }?;
-        (estimate > left).then_some(Refusal {
-            kind: Kind::WouldTimeOut,
-            waited: Duration::ZERO,
-            estimate: Some(estimate),
-        })
+        Some(Refusal { kind: Kind::WouldTimeOut, waited: Duration::ZERO, estimate: Some(estimate) })
     }
 
-    /// What has become of a waiter; asked by its owner, who was woken or is just curious.
-    pub fn pick_up(&mut self, waiter: Key, now: Moment, waker: &Waker, effects: &mut Effects<K>) -> PickUp<K> {
+    /// What has become of a waiter; asked by its owner, who was woken or is just curious. The clock is read only if what
+    /// it was given is no more: its wait ended with the hand-off.
+    pub fn pick_up(
+        &mut self,
+        waiter: Key,
+        now: impl FnOnce() -> Moment,
+        waker: &Waker,
+        effects: &mut Effects<K>,
+    ) -> PickUp<K> {
         let Some(row) = self.waiters.get_mut(waiter) else { return PickUp::Refused(Refusal::of(Kind::Broken)) };
         match row.outcome {
             Outcome::Queued => {
@@ -346,23 +366,26 @@ impl<K: Carried> Core<K> {
                 PickUp::Waiting
             }
             Outcome::Failed(kind) => {
-                let waited = now.since(row.arrived);
+                let waited = now().since(row.arrived);
                 self.waiters.discard(waiter);
                 PickUp::Refused(Refusal { waited, ..Refusal::of(kind) })
             }
             Outcome::Given(connection) => {
-                let waited = now.since(row.arrived);
-                let dead = self.connections.get(connection).is_none_or(|row| row.carried.broken());
-                if !dead {
-                    self.waiters.discard(waiter);
-                    return PickUp::Lent(self.lent(connection, waited));
+                let (begun, waited) = (row.served, row.served.since(row.arrived));
+                match self.connections.get(connection) {
+                    Some(row) if !row.carried.broken() => {
+                        self.waiters.discard(waiter);
+                        let (server, carried) = (row.server, row.carried.clone());
+                        return PickUp::Lent(Lent { connection, server, carried, begun, waited });
+                    }
+                    Some(_) => {
+                        self.counters.dead_idle += 1;
+                        self.remove(connection, effects);
+                    }
+                    None => {}
                 }
                 self.counters.checkins += 1;
-                if self.connections.get(connection).is_some() {
-                    self.counters.dead_idle += 1;
-                    self.remove(connection, effects);
-                }
-                self.wait_on(waiter, now, waker, effects)
+                self.wait_on(waiter, now(), waker, effects)
             }
         }
     }
@@ -386,8 +409,8 @@ impl<K: Carried> Core<K> {
             self.armed = row.due;
             effects.rearm = true;
         }
-        let target = row.target;
-        self.put_in_queue(waiter);
+        let (place, class, target) = (row.place, row.class, row.target);
+        self.put_in_queue(waiter, place, class, target);
         match target {
             Some(server) => self.offer_idle(server, now, effects),
             None => self.offer_all(now, effects),
@@ -437,7 +460,7 @@ impl<K: Carried> Core<K> {
             self.unqueue(waiter);
             let row = self.waiters.get_mut(waiter).expect("looked at just now");
             row.outcome = Outcome::Failed(kind);
-            effects.wake.extend(row.waker.take());
+            effects.wake.add(row.waker.take());
         }
     }
 
@@ -464,8 +487,7 @@ impl<K: Carried> Core<K> {
         row.record.last_checkin = Some(now);
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         if ending == Ending::Answered {
-            server.uses.record(used);
-            server.health.answered(used);
+            server.answered(used);
         }
         let exclusive = row.streams == 1;
         if row.carried.broken() || exclusive && matches!(ending, Ending::Discarded | Ending::CutOff) {
@@ -540,7 +562,9 @@ impl<K: Carried> Core<K> {
             }
             let server = row.server;
             let Some(waiter) = self.next_waiter(server) else { break };
-            self.grant(connection, waiter, now, effects);
+            if !self.grant(connection, waiter, now, effects).takes_more() {
+                return;
+            }
         }
         let lifo_or_fifo_end = self.connections.get_mut(connection).filter(|row| !row.in_ready);
         if let Some(row) = lifo_or_fifo_end {
@@ -573,33 +597,24 @@ impl<K: Carried> Core<K> {
             return None;
         }
         let waiters = &self.waiters;
-        let waits = |key: Key| waiters.get(key).is_some_and(Waiter::queued);
-        let row = self.servers.get_mut(server)?;
-        let own = if row.waiting.is_empty() { None } else { row.waiting.first(waits, |_| true) };
-        let any = if row.eligible && !self.waiting.is_empty() {
-            self.waiting.first(waits, |key| waiters.get(key).is_some_and(|waiter| !waiter.tried.contains(&server)))
-        } else {
-            None
+        let fits = |key: Key| match waiters.get(key).filter(|waiter| waiter.queued()) {
+            None => Fits::Gone,
+            Some(waiter) if waiter.may_take(server) => Fits::Yes,
+            Some(_) => Fits::No,
         };
-        own.into_iter().chain(any).min().map(|(_, waiter)| waiter)
+        let row = self.servers.get_mut(server)?;
+        let any = if row.eligible { self.waiting.first(fits) } else { None };
+        let first = if row.waiting.is_empty() { any } else { row.waiting.first(fits).into_iter().chain(any).min() };
+        first.map(|(_, waiter)| waiter)
     }
 
-    fn grant(&mut self, connection: Key, waiter: Key, now: Moment, effects: &mut Effects<K>) {
+    fn grant(&mut self, connection: Key, waiter: Key, now: Moment, effects: &mut Effects<K>) -> &Row<K> {
         self.unqueue(waiter);
         let row = self.waiters.get_mut(waiter).expect("a queued waiter exists");
-        row.outcome = Outcome::Given(connection);
-        effects.wake.extend(row.waker.take());
-        let (due, site, waited) = (row.due, row.site, now.since(row.arrived));
-        let server = self.count_loan(connection, due, site, now, effects).server;
-        self.counters.hand_offs += 1;
-        self.pace.count(now);
-        if let Some(row) = self.connections.get_mut(connection) {
-            row.record.hand_offs += 1;
-        }
-        if let Some(server) = self.servers.get_mut(server) {
-            server.pace.count(now);
-            server.waits.record(waited);
-        }
+        (row.outcome, row.served) = (Outcome::Given(connection), now);
+        effects.wake.add(row.waker.take());
+        let (due, site, waited) = (row.due, row.site, now.micros_since(row.arrived));
+        self.count_loan(connection, due, site, Some(waited), now, effects)
     }
 
     /// Whatever is due: waiters, loans, ticks. Says when to look again.

@@ -89,18 +89,12 @@ impl Health {
     }
 
     #[inline]
-    pub fn answered(&mut self, used: Duration) {
+    pub fn answered(&mut self, used_micros: u64) {
         self.ended += 1;
         self.faults_in_row = 0;
-        self.heard(used);
-    }
-
-    #[inline]
-    fn heard(&mut self, used: Duration) {
-        let micros = (used.as_secs() * 1_000_000 + u64::from(used.subsec_micros())) as f64;
         self.answers = self.answers.saturating_add(1);
         let share = if self.answers == 1 { 1.0 } else { 0.15 };
-        self.latency += (micros - self.latency) * share;
+        self.latency += (used_micros as f64 - self.latency) * share;
     }
 
     /// No answer until the deadline.
@@ -240,8 +234,7 @@ impl<K: Carried> Core<K> {
         let Some(row) = self.servers.get_mut(server) else { return };
         match judgement {
             Judgement::Answered(used) => {
-                row.health.answered(used);
-                row.uses.record(used);
+                row.answered(used);
                 self.proved(server, Some(used), now, effects);
             }
             Judgement::Neutral => row.health.ended += 1,

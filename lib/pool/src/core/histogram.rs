@@ -27,11 +27,14 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    #[inline]
     pub fn record(&mut self, time: Duration) {
-        let bucket =
-            bucket_of(time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros())));
-        self.counts[bucket] = self.counts[bucket].saturating_add(1);
+        self.record_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    #[inline]
+    pub fn record_micros(&mut self, micros: u64) {
+        let count = &mut self.counts[bucket_of(micros)];
+        *count = count.saturating_add(1);
         self.count += 1;
     }
 

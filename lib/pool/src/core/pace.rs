@@ -15,6 +15,8 @@ pub struct Pace {
     total: u64,
     /// The number of the current slice.
     at: u64,
+    /// When that begins to be over.
+    until: Moment,
 }
 
 impl Pace {
@@ -25,7 +27,15 @@ impl Pace {
         self.total += 1;
     }
 
+    #[inline]
     fn advance(&mut self, now: Moment) {
+        if now >= self.until {
+            self.go_on(now);
+        }
+    }
+
+    #[cold]
+    fn go_on(&mut self, now: Moment) {
         let slice = now.0 / SLICE_US;
         if slice <= self.at {
             return;
@@ -39,13 +49,17 @@ impl Pace {
             self.total = 0;
         }
         self.at = slice;
+        self.until = Moment((slice + 1) * SLICE_US);
     }
 
-    /// How long so many waiters take, if that can be told.
-    pub fn estimate(&mut self, waiters: usize, now: Moment) -> Option<Duration> {
+    /// How long so many waiters take, if that can be told and is later than they are due.
+    #[inline]
+    pub fn beyond(&mut self, due: Moment, waiters: usize, now: Moment) -> Option<Duration> {
         self.advance(now);
-        let span = SLICE_US * SLICES as u64;
-        (self.total >= ENOUGH).then(|| Duration::from_micros(span * waiters as u64 / self.total))
+        let (left, span) = (due.micros_since(now), SLICE_US * SLICES as u64 * waiters as u64);
+        // Hardly ever so, and a division takes its time.
+        let in_time = self.total < ENOUGH || u128::from(span) < u128::from(left + 1) * u128::from(self.total);
+        if in_time { None } else { Some(Duration::from_micros(span / self.total)) }
     }
 }
 
@@ -59,9 +73,11 @@ mod tests {
         for millis in 0..99 {
             pace.count(Moment::from_millis(10_000 + millis));
         }
-        assert_eq!(pace.estimate(10, Moment::from_millis(10_100)), None, "too few to say");
+        let due = Moment::from_millis(11_099);
+        assert_eq!(pace.beyond(due, 50, Moment::from_millis(10_100)), None, "too few to say");
         pace.count(Moment::from_millis(10_100));
-        assert_eq!(pace.estimate(50, Moment::from_millis(10_100)), Some(Duration::from_secs(1)));
-        assert_eq!(pace.estimate(50, Moment::from_millis(12_200)), None, "long ago");
+        assert_eq!(pace.beyond(due, 50, Moment::from_millis(10_100)), Some(Duration::from_secs(1)));
+        assert_eq!(pace.beyond(Moment::from_millis(11_100), 50, Moment::from_millis(10_100)), None, "just in time");
+        assert_eq!(pace.beyond(due, 50, Moment::from_millis(12_200)), None, "long ago");
     }
 }

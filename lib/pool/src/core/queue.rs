@@ -50,7 +50,34 @@ struct Line {
     live: usize,
 }
 
+/// What is known of one who stands in a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fits {
+    Yes,
+    No,
+    /// It has left.
+    Gone,
+}
+
+impl Line {
+    #[inline]
+    fn first(&mut self, fits: impl Fn(Key) -> Fits) -> Option<(Place, Key)> {
+        let mut at = 0;
+        loop {
+            let found = *self.entries.get(at)?;
+            match fits(found.1) {
+                Fits::Yes => return Some(found),
+                Fits::Gone if at == 0 => {
+                    self.entries.pop_front();
+                }
+                Fits::No | Fits::Gone => at += 1,
+            }
+        }
+    }
+}
+
 impl Queue {
+    #[inline]
     pub fn put(&mut self, class: Class, place: Place, waiter: Key) {
         let line = &mut self.classes[class as usize];
         line.live += 1;
@@ -68,31 +95,23 @@ impl Queue {
     pub fn left(&mut self, class: Class, waiter: Key, waits: impl Fn(Key) -> bool) {
         let line = &mut self.classes[class as usize];
         line.live = line.live.saturating_sub(1);
-        if line.entries.front().is_some_and(|(_, first)| *first == waiter) {
+        if line.live == 0 {
+            line.entries.clear();
+        } else if line.entries.front().is_some_and(|(_, first)| *first == waiter) {
             line.entries.pop_front();
         } else if line.entries.len() > 2 * line.live + 32 {
             line.entries.retain(|(_, waiter)| waits(*waiter));
         }
     }
 
-    /// The first for whom `may` says yes; gaps at the fronts are dropped on the way.
-    pub fn first(&mut self, waits: impl Fn(Key) -> bool, may: impl Fn(Key) -> bool) -> Option<(Place, Key)> {
+    /// The first who may be served; gaps at the fronts are dropped on the way. To be taken with [`Queue::left`].
+    #[inline]
+    pub fn first(&mut self, fits: impl Fn(Key) -> Fits) -> Option<(Place, Key)> {
         let mut best: Option<(Place, Key)> = None;
-        for line in &mut self.classes {
-            if line.live == 0 {
-                if !line.entries.is_empty() {
-                    line.entries.clear();
-                }
-                continue;
-            }
-            while line.entries.front().is_some_and(|(_, waiter)| !waits(*waiter)) {
-                line.entries.pop_front();
-            }
-            let found = line.entries.iter().find(|(_, waiter)| waits(*waiter) && may(*waiter));
-            if let Some(found) = found
-                && best.is_none_or(|best| found.0 < best.0)
-            {
-                best = Some(*found);
+        for line in self.classes.iter_mut().filter(|line| line.live > 0) {
+            let found = line.first(&fits);
+            if best.is_none_or(|best| found.is_some_and(|found| found.0 < best.0)) {
+                best = found;
             }
         }
         best

@@ -1,7 +1,7 @@
 //! The ring: the known servers, changed by difference. A server that fails stays; only discovery or the settings make
 //! one leave, and then what is on loan there may finish.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use honeyflow_runtime::Moment;
 
@@ -59,6 +59,17 @@ pub struct ServerRow {
     pub absent: u32,
     pub removed_said: bool,
     pub connects: Histogram,
+}
+
+impl ServerRow {
+    /// A use has ended with an answer.
+    #[inline]
+    pub fn answered(&mut self, used: Duration) {
+        // In 64 bits and once: this stands in the section that everybody waits for.
+        let micros = used.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(used.subsec_micros()));
+        self.uses.record_micros(micros);
+        self.health.answered(micros);
+    }
 }
 
 /// What a discovery round changed.

@@ -1,9 +1,12 @@
 //! Rows under keys that are never reused: a key of a row that has gone finds nothing, however late it comes.
 
+use std::num::NonZeroU32;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     index: u32,
-    generation: u32,
+    /// Never zero, so that a key that may be missing is no larger.
+    generation: NonZeroU32,
 }
 
 #[derive(Debug)]
@@ -14,7 +17,7 @@ pub struct Slots<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    generation: u32,
+    generation: NonZeroU32,
     row: Option<T>,
 }
 
@@ -25,6 +28,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
+    #[inline]
     pub fn insert(&mut self, row: T) -> Key {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -32,14 +36,16 @@ impl<T> Slots<T> {
             return Key { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 rows");
-        self.slots.push(Slot { generation: 0, row: Some(row) });
-        Key { index, generation: 0 }
+        self.slots.push(Slot { generation: NonZeroU32::MIN, row: Some(row) });
+        Key { index, generation: NonZeroU32::MIN }
     }
 
+    #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
         self.slots.get(key.index as usize).filter(|slot| slot.generation == key.generation)?.row.as_ref()
     }
 
+    #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?.row.as_mut()
     }
@@ -47,17 +53,18 @@ impl<T> Slots<T> {
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)?;
         let row = slot.row.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = next(slot.generation);
         self.free.push(key.index);
         Some(row)
     }
 
     /// Without moving it out first: rows are large.
+    #[inline]
     pub fn discard(&mut self, key: Key) {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation);
         if let Some(slot) = slot.filter(|slot| slot.row.is_some()) {
             slot.row = None;
-            slot.generation = slot.generation.wrapping_add(1);
+            slot.generation = next(slot.generation);
             self.free.push(key.index);
         }
     }
@@ -79,6 +86,10 @@ impl<T> Slots<T> {
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
+}
+
+fn next(generation: NonZeroU32) -> NonZeroU32 {
+    generation.checked_add(1).unwrap_or(NonZeroU32::MIN)
 }
 
 #[cfg(test)]

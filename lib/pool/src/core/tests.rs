@@ -188,7 +188,7 @@ impl World {
 
     fn pick_up(&mut self, waiter: Key) -> PickUp<Wire> {
         let waker = Waker::from(self.woken.clone());
-        let found = self.core.pick_up(waiter, self.now, &waker, &mut self.effects);
+        let found = self.core.pick_up(waiter, || self.now, &waker, &mut self.effects);
         self.after();
         found
     }
@@ -223,7 +223,7 @@ impl World {
 
     /// Wakes and closes at once, as the shell does soon after, and looks whether all is as it must be.
     fn after(&mut self) {
-        self.effects.wake.drain(..).for_each(Waker::wake);
+        self.wake();
         self.core.audit();
         for (server, _) in std::mem::take(&mut self.effects.close) {
             self.core.closed(server, &mut self.effects);
@@ -231,8 +231,13 @@ impl World {
         for probe in std::mem::take(&mut self.effects.probe) {
             self.core.checkin(probe.connection, Ending::Unused, Duration::ZERO, self.now, &mut self.effects);
         }
-        self.effects.wake.drain(..).for_each(Waker::wake);
+        self.wake();
         self.core.audit();
+    }
+
+    fn wake(&mut self) {
+        let (first, more) = self.effects.wake.take();
+        first.into_iter().chain(more).for_each(Waker::wake);
     }
 
     fn key(&self, number: u8) -> Key {

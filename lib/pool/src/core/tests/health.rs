@@ -47,8 +47,8 @@ fn pl_80_fewer_in_flight_then_quicker_then_in_turn() {
     assert_ne!(first, second, "one in flight is more than none");
     world.end(&lent, Ending::Unused);
     assert_eq!(choose(&mut world), second, "equal again: whose turn is longer ago");
-    world.core.servers.get_mut(second).unwrap().health.answered(ms(9));
-    world.core.servers.get_mut(first).unwrap().health.answered(ms(1));
+    world.core.servers.get_mut(second).unwrap().answered(ms(9));
+    world.core.servers.get_mut(first).unwrap().answered(ms(1));
     assert_eq!(choose(&mut world), first, "the quicker one");
 }
 

@@ -186,7 +186,7 @@ impl Chaos {
         let could = |key: Key| {
             waiters.get(key).is_some_and(|waiter| match waiter.target {
                 Some(target) => target == server,
-                None => !waiter.tried.contains(&server),
+                None => waiter.may_take(server),
             })
         };
         let given = before.iter().filter(|key| {
