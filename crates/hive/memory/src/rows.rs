@@ -124,6 +124,11 @@ impl Rows {
         self.server = server.into();
     }
 
+    /// Of the next view that is made: whoever has lost one does not make the same again.
+    pub fn set_next_origin(&mut self, origin: Uuid) {
+        self.origin = origin;
+    }
+
     /// The newest event becomes one that only a newer version knows.
     pub fn forget_newest_kind(&mut self) {
         if let Some(mut newest) = self.events.last_entry() {

@@ -31,6 +31,11 @@ pub struct Head {
 }
 
 impl Head {
+    /// The server that answered is the recorded one. Else versions may come again that it has lost.
+    pub fn is_recorded(&self) -> bool {
+        self.lineage.as_deref() == Some(&*self.server)
+    }
+
     /// How long nobody mints yet, unless it has watched for long enough.
     pub fn wait_ms(&self) -> u64 {
         match self.lineage_ms {

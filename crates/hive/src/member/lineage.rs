@@ -9,7 +9,7 @@
 //! | another origin                                 | terms die: it is another hive of the same name                 |
 //! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person           |
 //! | a hold                                         | nobody mints                                                   |
-//! | recorded anew, or a hold that is lifted        | it is watched from here on                                     |
+//! | a hold that is lifted, or recorded anew since  | rows are read anew, and it is watched from here on             |
 //! | recorded for less than the longest ttl         | nobody mints, unless it has watched this lineage for 2 ttl itself |
 
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Lineage {
             self.left.extend(before.map(|(name, _)| (name, now)));
         }
         self.mint_at = now.after(Duration::from_millis(head.wait_ms()));
-        if head.lineage.as_deref() != Some(&*server) {
+        if !head.is_recorded() {
             self.forget();
             return Finding::Unrecorded { was: head.lineage.as_deref().map(Name::from), found: server };
         }
@@ -81,11 +81,13 @@ impl Lineage {
             self.current = Some((server, now));
             return Finding::Changed;
         }
-        if self.current.is_none() {
+        let known = self.current.is_some();
+        if !known {
             self.current = Some((server.clone(), now));
         }
-        let accepted = self.held && head.hold.is_none();
         let stamped = head.lineage_ms > std::mem::replace(&mut self.stamped_ms, head.lineage_ms);
+        // Recorded anew under the same name: it was held and the hold lifted between two beats of ours.
+        let accepted = head.hold.is_none() && (self.held || known && stamped);
         if accepted || stamped {
             // A person has accepted a restore: what others hold by it is to end first, as under a new lineage.
             self.unwatched(now);

@@ -10,11 +10,12 @@
 //! | version v     | all, at w > v, or of another origin    | version w             | a fresh snapshot      |
 //! | version v     | the store is not the one it was        | ask for all           |                       |
 //! | version v     | all at w ≤ v, or events past another   | v                     | nothing: it is older  |
+//! | any           | by a server that is not recorded yet   | ask for all, later    | nothing: it may count again what it has lost |
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::traits::Traits;
-use crate::contract::{Event, EventKind, Events, LeaseRow, NodeId, NodeRow, Reply, Request, View};
+use crate::contract::{Event, EventKind, Events, Head, LeaseRow, NodeId, NodeRow, Reply, Request, View};
 
 /// More than that, and the whole is read anew.
 const EVENTS_MAX: u32 = 500;
@@ -91,6 +92,15 @@ impl Known {
     }
 
     pub fn read(&mut self, reply: Reply) -> News {
+        let head = match &reply {
+            Reply::View(whole) => &whole.head,
+            Reply::Events(events) => &events.head,
+            _ => return News::Nothing,
+        };
+        if !head.is_recorded() {
+            self.doubted = true;
+            return News::Nothing;
+        }
         match reply {
             Reply::View(whole) => self.replace(*whole),
             Reply::Events(events) => self.bring_forward(*events),
@@ -120,7 +130,8 @@ impl Known {
             return News::Nothing;
         }
         let follows = news.events.first().is_some_and(|first| first.version == self.version() + 1);
-        self.doubted |= self.view.as_ref().is_some_and(|view| view.head.origin != news.head.origin);
+        let history = |head: &Head| (head.origin, head.lineage.clone());
+        self.doubted |= self.view.as_ref().is_some_and(|view| history(&view.head) != history(&news.head));
         let Some(view) = self.view.as_mut().filter(|_| follows && !self.doubted) else { return News::Nothing };
         let view = Arc::make_mut(view);
         for named in news.events.iter().filter_map(|event| event.node) {

@@ -4,6 +4,7 @@ use honeyflow_event::Name;
 use honeyflow_hive::{contract::View, member::Input};
 use honeyflow_invariant::{Breach, hive};
 use honeyflow_runtime::Moment;
+use uuid::Uuid;
 
 use super::{DUTY, EPOCH_MS, Happening, MILLI, Plan, SECOND, World};
 
@@ -185,6 +186,8 @@ impl World {
         let kept = self.now.saturating_sub(lost_us);
         self.history.accepted.retain(|(at, _)| *at < kept.saturating_sub(100 * MILLI));
         self.rows = self.rows_before(lost_us);
+        // a hive that begins anew is another one: its versions begin anew too
+        self.rows.set_next_origin(Uuid::from_u128(u128::from(self.now)));
         self.forget_events();
         self.beaten.retain(|_, (at, _)| *at < kept.saturating_sub(100 * MILLI));
     }

@@ -100,10 +100,10 @@ fn hv_23_a_lineage_that_was_stamped_again_is_watched_again() {
     let mut lineage = known();
     assert!(lineage.mint(at(20)).is_some_and(|mint| mint.watched));
     let restored = Head { lineage_ms: 999_999, ..head("a", "a", 6) };
-    assert_eq!(lineage.learn(&restored, 5, TTL, at(20)), Finding::Same);
+    assert_eq!(lineage.learn(&restored, 5, TTL, at(20)), Finding::Accepted, "the hold itself was missed");
     assert_eq!(lineage.mint(at(20)), None, "it has to wait like everybody");
     let later = Head { hive_ms: 1_006_000, ..restored };
-    lineage.learn(&later, 5, TTL, at(26));
+    assert_eq!(lineage.learn(&later, 5, TTL, at(26)), Finding::Same);
     assert!(lineage.mint(at(26)).is_some_and(|mint| !mint.watched));
     lineage.learn(&later, 5, TTL, at(31));
     assert!(lineage.mint(at(32)).is_some_and(|mint| mint.watched), "the stamp has not changed since");

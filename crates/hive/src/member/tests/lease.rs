@@ -170,6 +170,29 @@ fn hv_23_a_hold_stops_minting_until_a_person_has_spoken() {
     assert!(table.request(is_take).is_some(), "{:?}", table.asked);
 }
 
+/// HV-23: after a restore the row is ours under an epoch long past; that it is lower than what we knew is no reason not to
+/// look, or nobody would ever hold it.
+#[test]
+fn hv_23_what_a_restore_made_ours_is_held_though_its_hold_was_missed() {
+    let mut table = Table::new();
+    table.nodes.push(node(2));
+    table.leases.push(row(DUTY, 9, Some(2)));
+    table.step(Input::Want(DUTY.into()));
+    table.join();
+    table.looked();
+    table.answer_all();
+    table.leases = vec![row(DUTY, 4, Some(ME))];
+    (table.head.version, table.head.lineage_ms) = (table.head.hive_ms, table.head.hive_ms);
+    table.pass(2_200);
+    table.beaten();
+    table.answer_all();
+    for _ in 0..4 {
+        table.pass(1_000);
+        table.answer_all();
+    }
+    assert!(is_granted(&table.granted(is_mint, 10)), "{:?}", table.asked);
+}
+
 /// HV-53: a person's row that shows an epoch lower than we have seen it is a restore like any other.
 #[test]
 fn hv_23_an_epoch_that_fell_is_told_too() {

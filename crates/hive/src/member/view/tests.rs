@@ -38,7 +38,8 @@ fn lease(holder: u128) -> LeaseRow {
 }
 
 fn head(version: u64) -> Head {
-    Head { version, origin: Some(Uuid::from_u128(7)), ..Head::default() }
+    let (server, lineage) = ("s".to_owned(), Some("s".to_owned()));
+    Head { version, server, lineage, origin: Some(Uuid::from_u128(7)), ..Head::default() }
 }
 
 fn whole(version: u64) -> Reply {
@@ -132,4 +133,25 @@ fn hv_18_what_a_newer_version_tells_of_is_read_as_a_whole() {
     assert_eq!(known.read(whole(12)), News::Whole);
     known.told(13);
     assert!(matches!(known.question(), Some(Request::Events { after: 12, .. })), "and on from there");
+}
+
+/// HI-8: a server that took over counts on from where its copy ended, until it is recorded.
+#[test]
+fn hi_8_what_an_unrecorded_server_shows_is_nobodys_view() {
+    let mut known = Known::default();
+    known.told(10);
+    assert_eq!(known.read(whole(10)), News::Whole);
+    known.told(11);
+    let elsewhere = |version| Head { server: "t".into(), ..head(version) };
+    let joined = || vec![event(11, EventKind::Joined, 3)];
+    let other = Events { head: elsewhere(11), events: joined(), nodes: vec![node(3)], leases: Vec::new() };
+    assert_eq!(known.read(Reply::Events(Box::new(other))), News::Nothing);
+    let other = View { head: elsewhere(12), nodes: vec![node(1)], leases: Vec::new() };
+    assert_eq!(known.read(Reply::View(Box::new(other))), News::Nothing);
+    assert_eq!((known.version(), known.nodes().len()), (10, 2));
+    let recorded = Head { lineage: Some("t".into()), ..elsewhere(11) };
+    let other = Events { head: recorded, events: joined(), nodes: vec![node(3)], leases: Vec::new() };
+    assert_eq!(known.read(Reply::Events(Box::new(other))), News::Nothing, "past a version of another history");
+    known.told(11);
+    assert_eq!(known.question(), Some(Request::View), "only all of it says what stands");
 }
