@@ -61,8 +61,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn map(&self) -> Arc<Map> {
-        self.map.load_full()
+    pub(crate) fn map(&self) -> arc_swap::Guard<Arc<Map>> {
+        self.map.load()
     }
 
     pub(crate) fn statements(&self) -> &Cache {
@@ -114,10 +114,11 @@ impl pool::Connector for Cluster {
 
     async fn connect(&self, to: &Server, limits: pool::Limits) -> Result<Connection, Error> {
         let begun = Instant::now();
+        self.presence.forget(begun);
         if let Some(refused) = self.refusals.too_soon(to.address, begun) {
             return Err(refused);
         }
-        let address: Arc<str> = to.address.to_string().into();
+        let address = self.presence.name(to.address, begun);
         let settings = Settings { write_timeout: limits.write, ..(**self.settings.load()).clone() };
         let (dialled, within) = (to.address, connection::Limits { tcp: limits.tcp, ready: limits.ready });
         let dial = || connection::tcp(dialled, &settings, within.tcp);

@@ -63,6 +63,8 @@ struct Tally {
     last_read: AtomicU64,
     /// Too many orphans, or one too old: it takes nothing new.
     worn: AtomicBool,
+    /// It has ended. Asked at every checkout, so nobody is to wait for a lock here.
+    over: AtomicBool,
     notices_dropped: AtomicU64,
 }
 
@@ -74,6 +76,7 @@ impl Tally {
             orphans: AtomicU32::new(0),
             last_read: AtomicU64::new(0),
             worn: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             notices_dropped: AtomicU64::new(0),
         }
     }
@@ -188,7 +191,8 @@ impl Connection {
 
     /// It has ended, or is worn out: nothing new should be sent.
     pub fn broken(&self) -> bool {
-        self.shared.ended.borrow().is_some() || self.shared.tally.worn.load(Ordering::Relaxed)
+        let tally = &self.shared.tally;
+        tally.over.load(Ordering::Acquire) || tally.worn.load(Ordering::Relaxed)
     }
 
     /// Ends when the connection has.

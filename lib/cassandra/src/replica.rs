@@ -63,10 +63,25 @@ impl Ring {
 
     /// Those that hold the partition, the first replica first; empty if that cannot be told.
     pub fn replicas(&self, strategy: &Strategy, token: Token) -> Vec<usize> {
+        self.replicas_of(strategy, self.range(token))
+    }
+
+    /// How many ranges there are; all keys of one live at the same servers.
+    pub fn ranges(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The range of a token: it ends with the first one that is not below.
+    pub fn range(&self, token: Token) -> usize {
+        let found = self.tokens.partition_point(|(at, _)| *at < token);
+        if found == self.tokens.len() { 0 } else { found }
+    }
+
+    pub fn replicas_of(&self, strategy: &Strategy, range: usize) -> Vec<usize> {
         match strategy {
             Strategy::Simple(factor) => {
                 let mut found = Vec::new();
-                for server in self.walk(token) {
+                for server in self.walk(range) {
                     if found.len() >= *factor {
                         break;
                     }
@@ -76,19 +91,18 @@ impl Ring {
                 }
                 found
             }
-            Strategy::Network(factors) => self.across_racks(factors, token),
+            Strategy::Network(factors) => self.across_racks(factors, range),
             Strategy::Unknown => Vec::new(),
         }
     }
 
-    /// Once around, from the first server whose token is not below.
-    fn walk(&self, token: Token) -> impl Iterator<Item = usize> {
-        let start = self.tokens.partition_point(|(at, _)| *at < token);
-        let (before, from) = self.tokens.split_at(start);
+    /// Once around, from the server that the range belongs to.
+    fn walk(&self, range: usize) -> impl Iterator<Item = usize> {
+        let (before, from) = self.tokens.split_at(range.min(self.tokens.len()));
         from.iter().chain(before).map(|(_, server)| *server)
     }
 
-    fn across_racks(&self, factors: &BTreeMap<String, usize>, token: Token) -> Vec<usize> {
+    fn across_racks(&self, factors: &BTreeMap<String, usize>, range: usize) -> Vec<usize> {
         let mut centres: BTreeMap<&str, Centre<'_>> = BTreeMap::new();
         for (name, factor) in factors {
             let here = || self.places.iter().filter(|place| place.datacentre == *name);
@@ -98,7 +112,7 @@ impl Ring {
             centres.insert(name, Centre { left, repeats: factor.saturating_sub(racks.len()), racks: BTreeSet::new() });
         }
         let mut found = Vec::new();
-        for server in self.walk(token) {
+        for server in self.walk(range) {
             if centres.values().all(|centre| centre.left == 0) {
                 break;
             }

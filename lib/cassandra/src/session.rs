@@ -7,16 +7,16 @@ mod pages;
 use std::sync::Arc;
 use std::time::Duration;
 
-use honeyflow_pool::{Loan, Pool, Provider, Server, SettingsError, Want};
+use honeyflow_pool::{Loan, Pool, Provider, Server, ServerId, SettingsError, Want};
 use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::cluster::Cluster;
 use crate::connection::Settings;
 use crate::options::Options;
-use crate::statement::{Statement, token};
+use crate::statement::{Execution, Statement, token};
 use crate::value::{BindAll, bind_all};
-use crate::wire::{Answer, Response, Version};
+use crate::wire::{Answer, Bound, Prepared, Response, Version};
 pub(crate) use cache::Cache;
 pub use pages::Pages;
 
@@ -146,10 +146,14 @@ impl Session {
         let now = Instant::now();
         let by = now + how.within;
         statement.usage().count(now);
-        let want = self.near(want(how, statement.is_conditional()), statement, values, how.version);
+        let laid = self.lay(statement, values);
+        let replicas = laid.as_ref().and_then(|(prepared, bound)| self.replicas(prepared, bound));
+        let want = self.near(want(how, statement.is_conditional()), statement, replicas, how.version);
+        let laid = laid.map(|(prepared, bound)| (Arc::clone(&prepared.parameters), bound));
+        let what = &Execution { statement, values, laid };
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
             let guard = Box::new(loan.in_flight());
-            loan.execute_by(statement, values, how, by, Some(guard)).await
+            loan.execute_by(what, how, by, Some(guard)).await
         });
         response.await
     }
@@ -161,7 +165,9 @@ impl Session {
         if let Some(part) = batch.parts().next()
             && let Some(statement) = &part.statement
         {
-            want = self.near(want, statement, &*part.values, None);
+            let laid = self.lay(statement, &*part.values);
+            let replicas = laid.and_then(|(prepared, bound)| self.replicas(&prepared, &bound));
+            want = self.near(want, statement, replicas, None);
         }
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
             let guard = Box::new(loan.in_flight());
@@ -175,37 +181,44 @@ impl Session {
         Pages::new(self.clone(), statement.clone(), Arc::new(values), how.clone())
     }
 
+    /// Those that hold the row that these values name, the first replica first: where an execution would go. `None` if
+    /// that cannot be told.
+    pub fn holders(&self, statement: &Statement, values: impl BindAll + Send + Sync) -> Option<Arc<[ServerId]>> {
+        let (prepared, bound) = self.lay(statement, &values)?;
+        self.replicas(&prepared, &bound)
+    }
+
     /// Those that hold the data, as far as they speak the version, if there is one that they must speak.
     fn near(
         &self,
         want: Want,
         statement: &Statement,
-        values: &(dyn BindAll + Send + Sync),
+        replicas: Option<Arc<[ServerId]>>,
         version: Option<Version>,
     ) -> Want {
-        let mut near = self.replicas(statement, values).unwrap_or_default();
+        let mut near = replicas.unwrap_or_default();
         if let Some(speakers) = version.and_then(|version| self.pool.connector().speakers(version)) {
-            near.retain(|replica| speakers.contains(replica));
-            if near.is_empty() {
-                near = speakers;
-            }
+            let both: Vec<ServerId> = near.iter().filter(|replica| speakers.contains(replica)).cloned().collect();
+            near = if both.is_empty() { speakers } else { both }.into();
         }
-        if statement.is_conditional() {
+        if statement.is_conditional() && near.len() > 1 {
             // Always the same first one: two that try for a row at two servers hinder each other.
-            near.truncate(1);
+            near = near[..1].into();
         }
         if near.is_empty() { want } else { want.near(near) }
     }
 
-    fn replicas(
-        &self,
-        statement: &Statement,
-        values: &(dyn BindAll + Send + Sync),
-    ) -> Option<Vec<honeyflow_pool::ServerId>> {
+    /// The values, bound for whoever knows the statement: where they belong is in them.
+    fn lay(&self, statement: &Statement, values: &(dyn BindAll + Send + Sync)) -> Option<(Arc<Prepared>, Bound)> {
         let prepared = statement.anywhere().filter(|prepared| self.token_aware && !prepared.key.is_empty())?;
+        let bound = bind_all(values, &prepared.parameters).ok()?;
+        Some((prepared, bound))
+    }
+
+    fn replicas(&self, prepared: &Prepared, bound: &Bound) -> Option<Arc<[ServerId]>> {
         let keyspace = &prepared.parameters.first()?.keyspace;
-        let token = token(&prepared, &bind_all(values, &prepared.parameters).ok()?)?;
-        Some(self.pool.connector().map().replicas(keyspace, token))
+        let token = token(prepared, bound)?;
+        self.pool.connector().map().replicas(keyspace, token)
     }
 
     /// After a change of our own: until all servers have the same schema, or long enough. Asked is the one that made the

@@ -2,15 +2,18 @@
 //!
 //! Servers may disagree about a statement while they are being upgraded: id and columns are kept for each by itself.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
 
 use crate::conditional::is_conditional;
 use crate::token::{Token, composite_key};
-use crate::wire::{Bound, Prepared, Reader};
+use crate::value::{BindAll, Unfit, bind_all};
+use crate::wire::{Bound, Column, Prepared, Reader};
 
 #[derive(Debug, Clone)]
 pub struct Statement {
@@ -23,7 +26,8 @@ pub struct Statement {
 struct Shared {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
-    at: Mutex<HashMap<Arc<str>, Arc<Known>>>,
+    /// Read by every execution, changed when a server is met for the first time.
+    at: ArcSwap<HashMap<Arc<str>, Arc<Known>>>,
     usage: Usage,
 }
 
@@ -55,18 +59,18 @@ impl Usage {
 /// What one server knows.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    prepared: Mutex<Option<Arc<Prepared>>>,
+    prepared: ArcSwapOption<Prepared>,
     /// Held by the one who prepares; the others wait for what comes of it.
     pub turn: tokio::sync::Mutex<()>,
 }
 
 impl Known {
     pub fn prepared(&self) -> Option<Arc<Prepared>> {
-        lock(&self.prepared).clone()
+        self.prepared.load_full()
     }
 
     pub fn set(&self, prepared: Arc<Prepared>) {
-        *lock(&self.prepared) = Some(prepared);
+        self.prepared.store(Some(prepared));
     }
 }
 
@@ -83,7 +87,7 @@ impl Statement {
     fn of(text: Arc<str>, keyspace: Option<Arc<str>>) -> Self {
         let conditional = is_conditional(&text);
         let usage = Usage { begun: Instant::now(), times: AtomicU64::new(0), last: AtomicU64::new(0) };
-        let shared = Shared { text, keyspace, at: Mutex::default(), usage };
+        let shared = Shared { text, keyspace, at: ArcSwap::default(), usage };
         Self { shared: Arc::new(shared), conditional, columns_fixed: false }
     }
 
@@ -116,7 +120,21 @@ impl Statement {
     }
 
     pub(crate) fn at(&self, server: &Arc<str>) -> Arc<Known> {
-        Arc::clone(lock(&self.shared.at).entry(Arc::clone(server)).or_default())
+        if let Some(known) = self.shared.at.load().get(server) {
+            return Arc::clone(known);
+        }
+        let mut found = Arc::default();
+        self.shared.at.rcu(|at| {
+            // A name that nobody else bears is that of a server which has gone.
+            let mut at: HashMap<_, _> = at
+                .iter()
+                .filter(|(name, _)| Arc::strong_count(name) > 1)
+                .map(|(n, k)| (n.clone(), k.clone()))
+                .collect();
+            found = Arc::clone(at.entry(Arc::clone(server)).or_default());
+            at
+        });
+        found
     }
 
     pub(crate) fn usage(&self) -> &Usage {
@@ -125,30 +143,74 @@ impl Statement {
 
     /// As this server knows it; nothing is remembered about one that was never asked.
     pub(crate) fn known_at(&self, server: &str) -> Option<Arc<Prepared>> {
-        lock(&self.shared.at).get(server)?.prepared()
+        self.shared.at.load().get(server)?.prepared()
     }
 
     /// As any server knows it: enough to tell where a key lives.
     pub fn anywhere(&self) -> Option<Arc<Prepared>> {
-        lock(&self.shared.at).values().find_map(|known| known.prepared())
+        self.shared.at.load().values().find_map(|known| known.prepared())
+    }
+
+    /// The same, sharing what other servers say in the same words, so that sameness can be seen at a glance.
+    pub(crate) fn alike(&self, prepared: Prepared) -> Prepared {
+        match self.anywhere() {
+            Some(other) if other.parameters == prepared.parameters => {
+                Prepared { parameters: Arc::clone(&other.parameters), ..prepared }
+            }
+            _ => prepared,
+        }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside is whole after every line.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A statement and what is to be bound to it.
+pub(crate) struct Execution<'a, V: ?Sized> {
+    pub statement: &'a Statement,
+    pub values: &'a V,
+    /// As they were bound to find out where they belong.
+    pub laid: Option<(Arc<[Column]>, Bound)>,
+}
+
+impl<V: BindAll + ?Sized> Execution<'_, V> {
+    /// For a server with these parameters; most have the same.
+    pub fn bound(&self, parameters: &Arc<[Column]>) -> Result<Cow<'_, Bound>, Unfit> {
+        match &self.laid {
+            Some((same, bound)) if Arc::ptr_eq(same, parameters) => Ok(Cow::Borrowed(bound)),
+            _ => bind_all(self.values, parameters).map(Cow::Owned),
+        }
+    }
 }
 
 /// Where the row lives that these values name; `None` if they do not name a whole key.
 pub fn token(prepared: &Prepared, bound: &Bound) -> Option<Token> {
-    if prepared.key.is_empty() {
-        return None;
+    let value = |at: &u16| {
+        let mut from = Reader::new(&bound.bytes);
+        (0..*at).try_for_each(|_| from.bytes("a bound value").map(drop)).ok()?;
+        from.bytes("a bound value").ok()?
+    };
+    match prepared.key.as_slice() {
+        [] => None,
+        [only] => value(only).map(Token::of_key),
+        several => {
+            let parts: Option<Vec<&[u8]>> = several.iter().map(value).collect();
+            composite_key(&parts?).map(|key| Token::of_key(&key))
+        }
     }
-    let mut from = Reader::new(&bound.bytes);
-    let mut values = Vec::with_capacity(bound.count.into());
-    for _ in 0..bound.count {
-        values.push(from.bytes("a bound value").ok()?);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cq_9_a_server_that_has_gone_is_not_remembered() {
+        let statement = Statement::new("SELECT n FROM t");
+        let stays: Arc<str> = "stays".into();
+        let known = statement.at(&stays);
+        for number in 0..1000 {
+            let name: Arc<str> = number.to_string().into();
+            statement.at(&name);
+        }
+        assert!(statement.shared.at.load().len() <= 2, "{}", statement.shared.at.load().len());
+        assert!(Arc::ptr_eq(&known, &statement.at(&stays)));
     }
-    let parts: Option<Vec<&[u8]>> = prepared.key.iter().map(|at| *values.get(usize::from(*at))?).collect();
-    composite_key(&parts?).map(|key| Token::of_key(&key))
 }

@@ -25,7 +25,7 @@ pub use consistency::{Consistency, Serial};
 pub use envelope::{Envelope, Opcode, Version};
 pub use kind::{Field, Type, UserType};
 pub use malformed::Malformed;
-pub use metadata::{Column, Metadata, Prepared};
+pub use metadata::{Column, Layout, Metadata, Prepared};
 pub use notice::{Change, Notice, SchemaChange, Topic};
 pub use read::Reader;
 pub use refusal::{Code, Refusal};

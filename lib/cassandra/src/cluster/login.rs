@@ -20,6 +20,7 @@ use crate::error::{Cause, Error};
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(30);
 const SOON_TIMES: u32 = 2;
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default)]
 pub struct Refusals {
@@ -50,6 +51,8 @@ impl Refusals {
             }
             Err(error) if matches!(error.cause, Cause::Login(_)) => {
                 let mut by = self.lock();
+                // Whoever was not asked again since is not wanted any more.
+                by.retain(|_, refused| now.saturating_duration_since(refused.at) < FORGOTTEN_AFTER);
                 let times = match by.get(&server) {
                     None => 1,
                     // Several at once are refused once.
@@ -96,5 +99,16 @@ mod tests {
         assert!(refusals.too_soon(server, at(130_004)).is_none());
         refusals.heard(server, &refused, at(140_000), at(140_001));
         assert!(refusals.too_soon(server, at(141_002)).is_none());
+    }
+
+    #[test]
+    fn cq_6_a_server_that_is_asked_no_more_is_forgotten() {
+        let (refusals, begun) = (Refusals::default(), Instant::now());
+        let refused: Result<(), Error> = Err(Cause::Login("Bad credentials".to_owned()).at(&"there".into()));
+        for minute in 0..1000_u16 {
+            let now = begun + Duration::from_secs(60) * u32::from(minute);
+            refusals.heard(SocketAddr::from(([10, 0, 0, 1], minute + 1)), &refused, now, now);
+        }
+        assert_eq!(refusals.lock().len(), 60);
     }
 }

@@ -1,6 +1,7 @@
-//! Who holds what, as of the last round of discovery.
+//! Who holds what, as of the last round of discovery. Each range is worked out when somebody asks for it first.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use honeyflow_pool::{Server, ServerId};
 
@@ -12,7 +13,15 @@ use crate::topology::Topology;
 pub struct Map {
     ring: Ring,
     servers: Vec<Server>,
-    keyspaces: BTreeMap<String, Strategy>,
+    /// Keyspaces that are replicated alike share a layout.
+    layouts: Vec<Layout>,
+    keyspaces: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Layout {
+    strategy: Strategy,
+    replicas: Box<[OnceLock<Arc<[ServerId]>>]>,
 }
 
 impl Map {
@@ -26,16 +35,34 @@ impl Map {
         // Another partitioner's tokens say nothing to us: requests go anywhere.
         let placed = topology.members.iter().filter(|_| topology.is_murmur3());
         let ring = Ring::new(placed.map(|member| (member.place.clone(), member.tokens.clone())));
-        Self { ring, servers, keyspaces }
+        let mut map = Self { ring, servers, layouts: Vec::new(), keyspaces: BTreeMap::new() };
+        for (keyspace, strategy) in keyspaces {
+            let layout = map.layout(strategy);
+            map.keyspaces.insert(keyspace, layout);
+        }
+        map
+    }
+
+    fn layout(&mut self, strategy: Strategy) -> usize {
+        self.layouts.iter().position(|layout| layout.strategy == strategy).unwrap_or_else(|| {
+            let replicas = (0..self.ring.ranges()).map(|_| OnceLock::new()).collect();
+            self.layouts.push(Layout { strategy, replicas });
+            self.layouts.len() - 1
+        })
     }
 
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// Those that hold the partition, the first replica first; empty if that cannot be told.
-    pub fn replicas(&self, keyspace: &str, token: Token) -> Vec<ServerId> {
-        let Some(strategy) = self.keyspaces.get(keyspace) else { return Vec::new() };
-        self.ring.replicas(strategy, token).into_iter().map(|server| self.servers[server].id.clone()).collect()
+    /// Those that hold the partition, the first replica first; `None` if that cannot be told.
+    pub fn replicas(&self, keyspace: &str, token: Token) -> Option<Arc<[ServerId]>> {
+        let layout = &self.layouts[*self.keyspaces.get(keyspace)?];
+        let range = self.ring.range(token);
+        let replicas = layout.replicas.get(range)?.get_or_init(|| {
+            let found = self.ring.replicas_of(&layout.strategy, range);
+            found.into_iter().map(|server| self.servers[server].id.clone()).collect()
+        });
+        Some(Arc::clone(replicas))
     }
 }

@@ -1,56 +1,100 @@
 //! Which servers have come back, and in which version each speaks.
 //!
 //! A server has come back when somebody is connected to it again after all earlier connections have ended: it may have
-//! been started anew, and have forgotten what it had prepared.
+//! been started anew, and have forgotten what it had prepared. One that nobody was connected to for long is forgotten.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use honeyflow_pool::{Server, ServerId};
+use tokio::time::Instant;
 
 use crate::connection::{Connection, Life};
 use crate::wire::Version;
 
-#[derive(Debug, Default)]
-pub struct Presence {
-    seen: Mutex<Seen>,
-}
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default)]
+pub struct Presence {
+    seen: Mutex<HashMap<SocketAddr, Seen>>,
+}
+
+#[derive(Debug)]
 struct Seen {
-    lives: HashMap<SocketAddr, Vec<Life>>,
-    /// Under the id and under the address: the first connection is made before the id is known.
-    versions: HashMap<ServerId, Version>,
+    /// As connections call it; statements remember a server as long as its name is borne.
+    name: Arc<str>,
+    /// The address, too: the first connection is made before the id is known.
+    spoken: Option<(ServerId, Version)>,
+    lives: Vec<Life>,
+    asked_at: Instant,
 }
 
 impl Presence {
+    /// What it is called, by all that are or were connected to it.
+    pub fn name(&self, server: SocketAddr, now: Instant) -> Arc<str> {
+        let mut seen = self.lock();
+        let name = || server.to_string().into();
+        let known =
+            seen.entry(server).or_insert_with(|| Seen { name: name(), spoken: None, lives: Vec::new(), asked_at: now });
+        known.asked_at = now;
+        Arc::clone(&known.name)
+    }
+
     /// True if the server was here before, and then was not.
     pub fn came(&self, server: &Server, connection: &Connection) -> bool {
         let mut seen = self.lock();
-        for id in [server.id.clone(), ServerId::from(server.address)] {
-            seen.versions.insert(id, connection.version());
-        }
-        let known = seen.lives.contains_key(&server.address);
-        let lives = seen.lives.entry(server.address).or_default();
-        lives.retain(|life| !life.is_over());
-        lives.push(connection.life());
-        known && lives.len() == 1
+        let Some(known) = seen.get_mut(&server.address) else { return false };
+        let before = known.spoken.replace((server.id.clone(), connection.version())).is_some();
+        known.lives.retain(|life| !life.is_over());
+        known.lives.push(connection.life());
+        before && known.lives.len() == 1
+    }
+
+    /// Whoever has left for good leaves nothing behind.
+    pub fn forget(&self, now: Instant) {
+        self.lock().retain(|_, known| {
+            known.lives.retain(|life| !life.is_over());
+            !known.lives.is_empty() || now.saturating_duration_since(known.asked_at) < FORGOTTEN_AFTER
+        });
     }
 
     /// Those of these servers that speak this version; `None` if all do, as far as is known.
     pub fn speakers(&self, version: Version, among: &[Server]) -> Option<Vec<ServerId>> {
         let seen = self.lock();
-        let version_of = |server: &Server| {
-            seen.versions.get(&server.id).or_else(|| seen.versions.get(&ServerId::from(server.address))).copied()
-        };
+        let spoken = seen.iter().filter_map(|(address, known)| Some((*address, known.spoken.as_ref()?)));
+        let by_id: HashMap<ServerId, Version> = spoken
+            .flat_map(|(address, (id, version))| [(ServerId::from(address), *version), (id.clone(), *version)])
+            .collect();
+        let version_of =
+            |server: &Server| by_id.get(&server.id).or_else(|| by_id.get(&ServerId::from(server.address))).copied();
         let differs = |server: &&Server| version_of(server).is_some_and(|other| other != version);
         among.iter().any(|server| differs(&server)).then(|| {
             among.iter().filter(|server| version_of(server) == Some(version)).map(|server| server.id.clone()).collect()
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_nobody_asked_for_long_is_forgotten() {
+        let (presence, begun) = (Presence::default(), Instant::now());
+        for minute in 0..1000_u16 {
+            let now = begun + Duration::from_secs(60) * u32::from(minute);
+            presence.forget(now);
+            presence.name(SocketAddr::from(([10, 0, 0, 1], minute + 1)), now);
+            presence.name(SocketAddr::from(([10, 0, 0, 2], 9042)), now);
+        }
+        assert_eq!(presence.lock().len(), 61);
+        let same = SocketAddr::from(([10, 0, 0, 2], 9042));
+        assert!(Arc::ptr_eq(&presence.name(same, begun), &presence.name(same, begun)));
     }
 }

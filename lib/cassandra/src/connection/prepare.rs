@@ -10,10 +10,10 @@ use super::transport::Guard;
 use crate::batch::Batch;
 use crate::error::{Cause, Error};
 use crate::options::Options;
-use crate::statement::{Known, Statement};
+use crate::statement::{Execution, Known, Statement};
 use crate::value::{BindAll, bind_all};
 use crate::wire::request::Prose;
-use crate::wire::{self, Answer, Bound, Code, Prepared, Request, Response, Version};
+use crate::wire::{self, Answer, Bound, Code, Layout, Prepared, Request, Response, Version};
 
 impl Connection {
     /// What the server knows of the statement; prepares it there if nobody has.
@@ -56,7 +56,7 @@ impl Connection {
         let response = self.answered(&request, &Options::default(), by, None).await?;
         match response.answer {
             Answer::Prepared(prepared) => {
-                let prepared = Arc::new(prepared);
+                let prepared = Arc::new(statement.alike(prepared));
                 known.set(Arc::clone(&prepared));
                 Ok(prepared)
             }
@@ -65,17 +65,18 @@ impl Connection {
     }
 
     pub async fn execute(&self, statement: &Statement, values: impl BindAll, how: &Options) -> Result<Response, Error> {
-        self.execute_by(statement, &values, how, Instant::now() + how.within, None).await
+        let what = Execution { statement, values: &values, laid: None };
+        self.execute_by(&what, how, Instant::now() + how.within, None).await
     }
 
-    pub(crate) async fn execute_by(
+    pub(crate) async fn execute_by<V: BindAll + ?Sized>(
         &self,
-        statement: &Statement,
-        values: &(impl BindAll + ?Sized),
+        what: &Execution<'_, V>,
         how: &Options,
         by: Instant,
         guard: Option<Guard>,
     ) -> Result<Response, Error> {
+        let statement = what.statement;
         if statement.is_conditional() && how.timestamp.is_some() {
             return Err(self.error(Cause::TimestampOnConditional));
         }
@@ -83,41 +84,40 @@ impl Connection {
             return Err(self.error(Cause::OtherVersion { asked, spoken: self.shared.version }));
         }
         let prepared = self.prepare(statement, by).await?;
-        let first = self.execute_as(statement, &prepared, values, how, by, guard).await;
+        let first = self.execute_as(what, &prepared, how, by, guard).await;
         match first {
             Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
                 let prepared = self.prepare_again(statement, &prepared, by).await?;
-                self.execute_as(statement, &prepared, values, how, by, None).await
+                self.execute_as(what, &prepared, how, by, None).await
             }
             other => other,
         }
     }
 
-    async fn execute_as(
+    async fn execute_as<V: BindAll + ?Sized>(
         &self,
-        statement: &Statement,
+        what: &Execution<'_, V>,
         prepared: &Arc<Prepared>,
-        values: &(impl BindAll + ?Sized),
         how: &Options,
         by: Instant,
         guard: Option<Guard>,
     ) -> Result<Response, Error> {
-        let bound = bind_all(values, &prepared.parameters).map_err(|why| self.error(why.into()))?;
+        let bound = what.bound(&prepared.parameters).map_err(|why| self.error(why.into()))?;
         // Version 5 tells when the columns have changed; version 4 would keep silent, so it always sends them.
         let tells = self.shared.version >= Version::V5 && prepared.result_id.is_some();
-        let skip_metadata = !prepared.columns.is_empty() && (tells || statement.has_fixed_columns());
+        let skip_metadata = !prepared.result.columns.is_empty() && (tells || what.statement.has_fixed_columns());
         let how_sent = parameters(how, Some(&bound), skip_metadata);
         let request = Request::Execute { id: &prepared.id, result_id: prepared.result_id.as_deref(), how: how_sent };
-        let mut response = self.answered(&request, how, by, guard).await?;
+        let mut response = self.answered_as(&request, how, by, guard, Some(&prepared.result)).await?;
         if let Answer::Rows(rows) = response.answer {
-            let rows = rows.with_columns(&prepared.columns).map_err(|why| self.error(why.into()))?;
+            let rows = rows.with_columns(&prepared.result.columns).map_err(|why| self.error(why.into()))?;
             if let Some(id) = rows.changed_id() {
                 let changed = Prepared {
                     result_id: Some(id.clone()),
-                    columns: Arc::clone(rows.columns()),
+                    result: Layout::of(Arc::clone(rows.columns())),
                     ..(**prepared).clone()
                 };
-                statement.at(&self.shared.server).set(Arc::new(changed));
+                what.statement.at(&self.shared.server).set(Arc::new(changed));
             }
             response.answer = Answer::Rows(rows);
         }

@@ -8,7 +8,7 @@ use super::transport::{Exchange, Guard, Outcome};
 use crate::error::{Cause, Error};
 use crate::options::Options;
 use crate::wire::envelope::Outgoing;
-use crate::wire::{Answer, Bound, Opcode, Parameters, Request, Response};
+use crate::wire::{Answer, Bound, Envelope, Layout, Opcode, Parameters, Request, Response};
 
 impl Connection {
     /// A statement without values. Whoever has values prepares it: only then their types are known.
@@ -33,7 +33,7 @@ impl Connection {
 
     /// Any message; a refusal is an answer here.
     pub(crate) async fn send(&self, request: &Request<'_>, by: Instant, tracing: bool) -> Result<Response, Error> {
-        self.send_with(request, by, tracing, None).await
+        self.send_with(request, by, tracing, None, None).await
     }
 
     /// The same, with a refusal as an error.
@@ -44,7 +44,19 @@ impl Connection {
         by: Instant,
         guard: Option<Guard>,
     ) -> Result<Response, Error> {
-        let response = self.send_with(request, by, how.tracing, guard).await?;
+        self.answered_as(request, how, by, guard, None).await
+    }
+
+    /// The same, where it is known what the columns most likely look like.
+    pub(super) async fn answered_as(
+        &self,
+        request: &Request<'_>,
+        how: &Options,
+        by: Instant,
+        guard: Option<Guard>,
+        known: Option<&Layout>,
+    ) -> Result<Response, Error> {
+        let response = self.send_with(request, by, how.tracing, guard, known).await?;
         match response.answer {
             Answer::Refused(refusal) => Err(self.error(Cause::Refused(refusal))),
             _ => Ok(response),
@@ -57,21 +69,31 @@ impl Connection {
         by: Instant,
         tracing: bool,
         guard: Option<Guard>,
+        known: Option<&Layout>,
     ) -> Result<Response, Error> {
         let message = request.encode(self.shared.version, self.shared.compression, tracing);
         let message = message.map_err(|why| self.error(why.into()))?;
-        let begun = Instant::now();
-        let exchanged = timeout_at(by, self.exchange(message, guard)).await;
-        let silent = |_| Cause::Silent { asked: name(request.opcode()), within: by.saturating_duration_since(begun) };
-        let envelope = exchanged.map_err(silent).and_then(|envelope| envelope).map_err(|cause| self.error(cause))?;
-        Response::read(&envelope, self.shared.version).map_err(|malformed| {
+        // A loan comes with its deadline: one timer for each request is enough.
+        let exchanged = if guard.is_some() {
+            self.exchange(message, guard).await
+        } else {
+            self.exchange_by(message, request.opcode(), by).await
+        };
+        let envelope = exchanged.map_err(|cause| self.error(cause))?;
+        Response::read_as(&envelope, self.shared.version, known).map_err(|malformed| {
             // The frame was right and its contents were not: whatever this peer is, it gets no further request.
             self.shared.closing.send_replace(Some(Instant::now()));
             self.error(malformed.into())
         })
     }
 
-    async fn exchange(&self, message: Outgoing, guard: Option<Guard>) -> Result<crate::wire::Envelope, Cause> {
+    async fn exchange_by(&self, message: Outgoing, asked: Opcode, by: Instant) -> Result<Envelope, Cause> {
+        let begun = Instant::now();
+        let silent = |_| Cause::Silent { asked: name(asked), within: by.saturating_duration_since(begun) };
+        timeout_at(by, self.exchange(message, None)).await.map_err(silent)?
+    }
+
+    async fn exchange(&self, message: Outgoing, guard: Option<Guard>) -> Result<Envelope, Cause> {
         let (answer, answered) = oneshot::channel();
         if self.shared.requests.send(Exchange { message, answer, guard }).await.is_err() {
             return Err(self.lost(false));

@@ -77,6 +77,8 @@ pub struct Transport<S> {
     /// Runs while something is to be written.
     stuck: Option<Pin<Box<Sleep>>>,
     unflushed: bool,
+    /// What is to be written was put there in this turn.
+    fresh: bool,
     write_timeout: Duration,
     orphans_max: usize,
     orphan_age_max: Duration,
@@ -104,6 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             look,
             stuck: None,
             unflushed: false,
+            fresh: false,
             write_timeout: settings.write_timeout,
             orphans_max: settings.orphans_max,
             orphan_age_max: settings.orphan_age_max,
@@ -114,6 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         let cause = self.serve(close).await;
         // First the reason, then those who will ask for it.
         end.send_replace(Some(Arc::new(cause)));
+        self.tally.over.store(true, Ordering::Release);
         self.requests.close();
         while let Ok(unsent) = self.requests.try_recv() {
             let _ = unsent.answer.send(Outcome::Unsent);
@@ -147,12 +151,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Cause> {
         let ended = |cause: Cause| Poll::Ready(cause);
+        self.fresh = false;
         loop {
             // Each leaves its waker behind when it stops, and starts the others again when it has moved.
             let mut moved = self.take_requests(cx);
-            match self.write(cx) {
-                Ok(wrote) => moved |= wrote,
-                Err(cause) => return ended(cause),
+            // Where one asks, others are about to: a turn later one write carries them all.
+            if !self.fresh {
+                match self.write(cx) {
+                    Ok(wrote) => moved |= wrote,
+                    Err(cause) => return ended(cause),
+                }
             }
             match self.read(cx) {
                 Ok(read) => moved |= read,
@@ -171,28 +179,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
     }
 
     fn take_requests(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut took = false;
+        let was_empty = self.outbound.is_empty();
+        let mut now = None;
         while self.streams.has_free() && self.outbound.len() < UNWRITTEN_BYTES_MAX {
             let Poll::Ready(Some(mut exchange)) = self.requests.poll_recv(cx) else { break };
-            took = true;
+            let sent_at = *now.get_or_insert_with(Instant::now);
             // Whoever has gone before it was sent leaves nothing behind.
             if exchange.answer.is_closed() {
                 continue;
             }
-            let waiting = Waiting { answer: exchange.answer, sent_at: Instant::now(), _guard: exchange.guard };
+            let waiting = Waiting { answer: exchange.answer, sent_at, _guard: exchange.guard };
             if let Some(stream) = self.streams.take(waiting) {
                 self.outbound.push(exchange.message.on_stream(stream));
             }
         }
-        if took {
-            self.outbound.seal();
+        if now.is_some() {
             self.count();
         }
-        took
+        if was_empty && !self.outbound.is_empty() {
+            self.fresh = true;
+            cx.waker().wake_by_ref();
+        }
+        now.is_some()
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Cause> {
         let mut wrote = false;
+        self.outbound.seal();
         while !self.outbound.raw.is_empty() {
             match pin!(self.stream.write_buf(&mut self.outbound.raw)).poll(cx) {
                 Poll::Ready(Ok(0)) => return Err(Cause::broken(io::ErrorKind::WriteZero.into())),

@@ -23,6 +23,39 @@ pub struct Column {
     pub kind: Type,
 }
 
+/// Columns, and the bytes that said so: whoever says the same again need not be read again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    pub columns: Arc<[Column]>,
+    count: usize,
+    of_one_table: bool,
+    bytes: Bytes,
+}
+
+impl Layout {
+    /// Of columns that came in another way; they are read whenever they come.
+    pub fn of(columns: Arc<[Column]>) -> Self {
+        Self { columns, ..Self::default() }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let head = Head::read(from)?;
+        if head.without_columns() {
+            return Ok(Self::default());
+        }
+        let before = from.clone();
+        let columns = columns(from, &head)?;
+        let bytes = Bytes::copy_from_slice(before.until(from));
+        Ok(Self { columns, count: head.count, of_one_table: head.of_one_table(), bytes })
+    }
+
+    /// The columns, if it is these that come next. What the bytes mean does not depend on what follows them.
+    fn read_again(&self, from: &mut Reader<'_>, head: &Head<'_>) -> Option<Arc<[Column]>> {
+        let alike = (self.count, self.of_one_table) == (head.count, head.of_one_table());
+        (alike && !self.bytes.is_empty() && from.skip(&self.bytes)).then(|| Arc::clone(&self.columns))
+    }
+}
+
 /// Of one page of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
@@ -37,28 +70,60 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let flags = from.i32("the flags of columns")?;
-        let count = from.i32("the number of columns")?;
-        let count = usize::try_from(count)
-            .map_err(|_| Malformed::Value { what: "the number of columns", value: count.into() })?;
-        let next_page = if flags & flag::MORE_PAGES != 0 { from.bytes("the place of the next page")? } else { None };
-        let changed = flags & flag::CHANGED != 0;
-        let changed_id = changed.then(|| from.short_bytes("the id of columns")).transpose()?;
-        let columns = if flags & flag::NONE != 0 { None } else { Some(columns(from, flags, count)?) };
+    pub fn read(from: &mut Reader<'_>, known: Option<&Layout>) -> Result<Self, Malformed> {
+        let head = Head::read(from)?;
+        let same = known.filter(|_| !head.without_columns()).and_then(|known| known.read_again(from, &head));
+        let columns = match same {
+            Some(columns) => Some(columns),
+            None if head.without_columns() => None,
+            None => Some(columns(from, &head)?),
+        };
         Ok(Self {
-            count,
+            count: head.count,
             columns,
-            next_page: next_page.map(Bytes::copy_from_slice),
-            changed_id: changed_id.map(Bytes::copy_from_slice),
+            next_page: head.next_page.map(Bytes::copy_from_slice),
+            changed_id: head.changed_id.map(Bytes::copy_from_slice),
         })
     }
 }
 
-fn columns(from: &mut Reader<'_>, flags: i32, count: usize) -> Result<Arc<[Column]>, Malformed> {
+/// What stands before the columns.
+struct Head<'b> {
+    flags: i32,
+    count: usize,
+    next_page: Option<&'b [u8]>,
+    changed_id: Option<&'b [u8]>,
+}
+
+impl<'b> Head<'b> {
+    fn read(from: &mut Reader<'b>) -> Result<Self, Malformed> {
+        let flags = from.i32("the flags of columns")?;
+        let count = columns_count(from, "the number of columns")?;
+        let next_page = if flags & flag::MORE_PAGES != 0 { from.bytes("the place of the next page")? } else { None };
+        let changed = flags & flag::CHANGED != 0;
+        let changed_id = changed.then(|| from.short_bytes("the id of columns")).transpose()?;
+        Ok(Self { flags, count, next_page, changed_id })
+    }
+
+    fn without_columns(&self) -> bool {
+        self.flags & flag::NONE != 0
+    }
+
+    /// One table for all of them.
+    fn of_one_table(&self) -> bool {
+        self.flags & flag::GLOBAL_TABLE != 0
+    }
+}
+
+fn columns_count(from: &mut Reader<'_>, what: &'static str) -> Result<usize, Malformed> {
+    let count = from.i32(what)?;
+    usize::try_from(count).map_err(|_| Malformed::Value { what, value: count.into() })
+}
+
+fn columns(from: &mut Reader<'_>, head: &Head<'_>) -> Result<Arc<[Column]>, Malformed> {
     let table = |from: &mut Reader<'_>| Ok((from.string("a keyspace")?.into(), from.string("a table")?.into()));
-    let global: Option<(Arc<str>, Arc<str>)> = (flags & flag::GLOBAL_TABLE != 0).then(|| table(from)).transpose()?;
-    let count = from.room_for("columns", count, if global.is_some() { 4 } else { 8 })?;
+    let global: Option<(Arc<str>, Arc<str>)> = head.of_one_table().then(|| table(from)).transpose()?;
+    let count = from.room_for("columns", head.count, if global.is_some() { 4 } else { 8 })?;
     let column = |from: &mut Reader<'_>| {
         let (keyspace, table) = global.clone().map_or_else(|| table(from), Ok)?;
         let name = from.string("the name of a column")?.to_owned();
@@ -78,7 +143,7 @@ pub struct Prepared {
     /// Which of these make the partition key, in its order; empty if it is not bound as a whole.
     pub key: Vec<u16>,
     /// What comes back; empty for a statement that returns nothing.
-    pub columns: Arc<[Column]>,
+    pub result: Layout,
 }
 
 impl Prepared {
@@ -87,16 +152,15 @@ impl Prepared {
         let in_v5 = version >= Version::V5;
         let result_id = in_v5.then(|| from.short_bytes("the id of columns").map(Bytes::copy_from_slice)).transpose()?;
         let flags = from.i32("the flags of parameters")?;
-        let count = from.i32("the number of parameters")?;
-        let count = usize::try_from(count)
-            .map_err(|_| Malformed::Value { what: "the number of parameters", value: count.into() })?;
+        let count = columns_count(from, "the number of parameters")?;
         let key_count = from.count("the columns of a key", 2)?;
         let key: Vec<u16> = (0..key_count).map(|_| from.u16("a column of a key")).collect::<Result<_, _>>()?;
-        let parameters = if flags & flag::NONE != 0 { Arc::default() } else { columns(from, flags, count)? };
+        let head = Head { flags, count, next_page: None, changed_id: None };
+        let parameters = if head.without_columns() { Arc::default() } else { columns(from, &head)? };
         if let Some(at) = key.iter().find(|at| usize::from(**at) >= parameters.len()) {
             return Err(Malformed::Value { what: "a column of a key", value: (*at).into() });
         }
-        let columns = Metadata::read(from)?.columns.unwrap_or_default();
-        Ok(Self { id, result_id, parameters, key, columns })
+        let result = Layout::read(from)?;
+        Ok(Self { id, result_id, parameters, key, result })
     }
 }

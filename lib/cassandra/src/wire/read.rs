@@ -22,6 +22,18 @@ impl<'a> Reader<'a> {
         self.left.len()
     }
 
+    /// What was read since, by `later`, which was cloned from this one.
+    pub fn until(&self, later: &Reader<'_>) -> &'a [u8] {
+        &self.left[..self.left.len().saturating_sub(later.left.len())]
+    }
+
+    /// Passes over these bytes if they come next.
+    pub fn skip(&mut self, bytes: &[u8]) -> bool {
+        let rest = self.left.strip_prefix(bytes);
+        self.left = rest.unwrap_or(self.left);
+        rest.is_some()
+    }
+
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.left)
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::envelope::{Envelope, Opcode, Version, flag};
-use super::metadata::{Metadata, Prepared};
+use super::metadata::{Layout, Metadata, Prepared};
 use super::notice::{Notice, SchemaChange};
 use super::refusal::Refusal;
 use super::{Malformed, Reader};
@@ -70,6 +70,11 @@ impl Response {
     }
 
     pub fn read(envelope: &Envelope, version: Version) -> Result<Self, Malformed> {
+        Self::read_as(envelope, version, None)
+    }
+
+    /// The same, where it is known what the columns most likely look like.
+    pub fn read_as(envelope: &Envelope, version: Version, known: Option<&Layout>) -> Result<Self, Malformed> {
         let from = &mut Reader::new(&envelope.body);
         let has = |flag: u8| envelope.flags & flag != 0;
         let tracing = has(flag::TRACING).then(|| from.uuid("the id of a trace")).transpose()?;
@@ -85,7 +90,7 @@ impl Response {
             Opcode::AuthSuccess => Answer::AuthSuccess,
             Opcode::Supported => Answer::Supported(from.string_multimap("supported options")?),
             Opcode::Event => Answer::Notice(Notice::read(from)?),
-            Opcode::Result => result(from, &envelope.body, version)?,
+            Opcode::Result => result(from, &envelope.body, version, known)?,
             request => {
                 return Err(Malformed::Unexpected { what: "an answer", found: format!("a request, {request:?}") });
             }
@@ -94,11 +99,11 @@ impl Response {
     }
 }
 
-fn result(from: &mut Reader<'_>, body: &Bytes, version: Version) -> Result<Answer, Malformed> {
+fn result(from: &mut Reader<'_>, body: &Bytes, version: Version, known: Option<&Layout>) -> Result<Answer, Malformed> {
     Ok(match from.i32("the kind of a result")? {
         1 => Answer::Void,
         2 => {
-            let metadata = Metadata::read(from)?;
+            let metadata = Metadata::read(from, known)?;
             let count = rows_count(from, &metadata)?;
             let cells = body.slice(body.len() - from.left()..);
             Answer::Rows(Rows::new(metadata, count, cells))

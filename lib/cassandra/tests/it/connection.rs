@@ -5,6 +5,7 @@ mod handshake;
 mod prepared;
 mod requests;
 mod tls;
+mod together;
 
 use std::net::SocketAddr;
 use std::time::Duration;

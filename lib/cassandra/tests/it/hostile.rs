@@ -1,8 +1,10 @@
 //! Servers that send anything at all: no byte of theirs makes the reader panic, wait for what cannot come, or reserve
 //! memory by a number they merely claim.
 
+use std::sync::Arc;
+
 use honeyflow_cassandra::wire::frame::Inbound;
-use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Response, Version};
+use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Layout, Opcode, Response, Version};
 use honeyflow_cassandra::{Malformed, Type, Value};
 
 use crate::codec::{WAYS, inbound, received, sent};
@@ -251,4 +253,30 @@ fn claims() {
     header[5..9].copy_from_slice(&GIGABYTE.to_be_bytes());
     assert_eq!(received(&mut inbound, &[&header[..], &[0; 5000]].concat(), 100), Ok(vec![]));
     println!("CLAIMS WERE MADE");
+}
+
+/// What was read before is recognised where it comes again, and never mistaken for something else.
+#[test]
+fn cq_10_columns_that_are_known_are_read_as_all_others_are() {
+    let columns = [("id", Type::Int), ("names", Type::List(Box::new(Type::Text)))];
+    let read = |body: &[u8], known: Option<&Layout>| {
+        let body = body.to_vec().into();
+        Response::read_as(&Envelope { flags: 0, stream: 0, opcode: Opcode::Result, body }, Version::V4, known)
+    };
+    let prepared = read(&speak::prepared(Version::V4, b"id", &columns[..1], &[0], &columns), None).unwrap();
+    let Answer::Prepared(prepared) = prepared.answer else { panic!("{prepared:?}") };
+    let row = vec![Some(vec![0, 0, 0, 7]), None];
+    let body = speak::rows(&columns, &[row], Some(b"page"));
+    let Answer::Rows(rows) = read(&body, Some(&prepared.result)).unwrap().answer else { panic!("no rows") };
+    assert!(Arc::ptr_eq(rows.columns(), &prepared.result.columns), "it was read again");
+    for at in 0..body.len() {
+        for byte in [0, 1, 2, body[at] ^ 1, 0xff] {
+            let mut changed = body.clone();
+            changed[at] = byte;
+            let (known, anew) = (read(&changed, Some(&prepared.result)), read(&changed, None));
+            assert_eq!(format!("{known:?}"), format!("{anew:?}"), "{byte} at {at}");
+        }
+        let (known, anew) = (read(&body[..at], Some(&prepared.result)), read(&body[..at], None));
+        assert_eq!(format!("{known:?}"), format!("{anew:?}"), "cut at {at}");
+    }
 }

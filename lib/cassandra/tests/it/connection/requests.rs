@@ -12,7 +12,7 @@ use honeyflow_cassandra::{Malformed, Options};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::{PATIENCE, connect, connected, patient, settings, text};
+use super::{PATIENCE, connect, connected, patient, text};
 use crate::scripted::{Heard, Say, Script, text_row};
 use crate::speak::{self, Body, opcode};
 
@@ -49,40 +49,6 @@ async fn cq_1_answers_in_any_order_reach_those_who_asked() {
         assert_eq!(answer, format!("SELECT {n}"));
     }
     assert_eq!(connection.in_flight(), 0);
-}
-
-#[tokio::test]
-async fn cq_1_requests_that_come_together_go_together() {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let script = Script::echo();
-    // Between us and the server, counting what arrives at once.
-    tokio::spawn(async move {
-        let (mut client, _) = listener.accept().await.unwrap();
-        let mut server = tokio::net::TcpStream::connect(script.listen().await).await.unwrap();
-        let (mut from_client, mut to_client) = client.split();
-        let (mut from_server, mut to_server) = server.split();
-        let count = async {
-            let mut buffer = vec![0; 1 << 20];
-            loop {
-                let read = tokio::io::AsyncReadExt::read(&mut from_client, &mut buffer).await.unwrap();
-                tell.send(read).unwrap();
-                tokio::io::AsyncWriteExt::write_all(&mut to_server, &buffer[..read]).await.unwrap();
-            }
-        };
-        tokio::select! { () = count => {}, _ = tokio::io::copy(&mut from_server, &mut to_client) => {} }
-    });
-    let settings = settings(Version::V4, Compression::None);
-    let connection = honeyflow_cassandra::connection::Connection::connect(address, &settings, super::limits());
-    let connection = connection.await.unwrap();
-    while told.try_recv().is_ok() {}
-    let how = patient();
-    connection.query("SELECT 1", &how).await.unwrap();
-    let alone = told.recv().await.unwrap();
-    let hundred = (0..100).map(|_| connection.query("SELECT 1", &how));
-    futures_util::future::join_all(hundred).await;
-    assert_eq!(told.recv().await.unwrap(), alone * 100);
 }
 
 /// PL-109
