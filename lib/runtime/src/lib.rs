@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod failure;
 pub mod planted;
+pub mod retry_after;
 pub mod supervise;
 pub mod time;
 pub mod tries;

@@ -39,7 +39,6 @@ mod error;
 mod keys;
 mod login;
 mod request;
-mod retry_after;
 pub mod sniff;
 mod stream;
 mod tls;

@@ -4,7 +4,7 @@
 use std::{error::Error as _, time::Duration, time::SystemTime};
 
 use honeyflow_event::Document;
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Failure, retry_after};
 use reqwest::{
     StatusCode,
     header::{self, HeaderMap},
@@ -29,7 +29,7 @@ pub fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
         return None;
     }
     let said = format!("the server answered {}", status.as_u16());
-    if let Some(after) = retry_after(headers, SystemTime::now()) {
+    if let Some(after) = wanted_wait(headers) {
         return Some(Failure::retry_after(after, "told-to-wait", said));
     }
     Some(match status.as_u16() {
@@ -41,18 +41,10 @@ pub fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
     })
 }
 
-/// The wait that `Retry-After` asks for, within reason. A date is compared with the server's own `Date`, so that a
-/// clock that is wrong here does not count.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let date = |name| headers.get(name)?.to_str().ok().and_then(|text| httpdate::parse_http_date(text.trim()).ok());
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // more digits than a number has is long in any case
-        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
-    } else {
-        let server_now = date(header::DATE).unwrap_or(now);
-        date(header::RETRY_AFTER)?.duration_since(server_now).unwrap_or_default()
-    };
+/// The wait that the server asks for, within reason.
+fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let wait = retry_after::read(text(header::RETRY_AFTER)?, text(header::DATE), SystemTime::now())?;
     Some(wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX))
 }
 
@@ -171,24 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn wf_29_retry_after_is_read_as_seconds_or_date() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
-        let wait =
-            |pairs: &[(&'static str, &'static str)]| retry_after(&headers(pairs), now).map(|wait| wait.as_secs());
+    fn wf_29_retry_after_is_obeyed_within_reason() {
+        let wait = |pairs: &[(&'static str, &'static str)]| wanted_wait(&headers(pairs)).map(|wait| wait.as_secs());
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("retry-after", "120")]), Some(120));
-        assert_eq!(wait(&[("retry-after", " 7 ")]), Some(7));
-        assert_eq!(wait(&[("retry-after", "0")]), Some(1));
+        assert_eq!(wait(&[("retry-after", "0")]), Some(1), "at once would be a loop");
         assert_eq!(wait(&[("retry-after", "99999999999999999999999999")]), Some(86_400));
-        assert_eq!(wait(&[("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT")]), Some(60));
-        assert_eq!(wait(&[("retry-after", "Sunday, 06-Nov-94 08:50:37 GMT")]), Some(60));
         assert_eq!(wait(&[("retry-after", "Sun, 06 Nov 1994 07:00:00 GMT")]), Some(1), "it is past");
-        assert_eq!(wait(&[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]), Some(86_400));
         let server_clock = ("date", "Sun, 06 Nov 1994 08:50:07 GMT");
         assert_eq!(wait(&[("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT"), server_clock]), Some(30));
-        for nonsense in ["", "-5", "+5", "1.5", "soon", "12 s", "Sun, 99 Nov 1994 08:50:37 GMT"] {
-            assert_eq!(wait(&[("retry-after", nonsense)]), None, "{nonsense}");
-        }
+        assert_eq!(wait(&[("retry-after", "soon")]), None);
     }
 
     #[test]

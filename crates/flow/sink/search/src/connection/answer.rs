@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use http::{Response, Version, header};
+use honeyflow_runtime::retry_after;
+use http::{HeaderMap, Response, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use serde::Deserialize;
@@ -11,12 +12,13 @@ use serde::Deserialize;
 use crate::{
     error::{Cause, Refusal},
     request::Answer,
-    retry_after,
 };
 
 /// Room that is made before the first byte has come, whatever the head announces.
 const RESERVED_BYTES_MAX: u64 = 1 << 20;
 const KIND_BYTES_MAX: usize = 64;
+/// A server may not stop its clients for good.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
 pub struct Taken {
     pub status: u16,
@@ -46,7 +48,7 @@ pub async fn take(response: Response<Incoming>, bytes_max: usize) -> Result<Take
         // Copied: many small pieces would each keep a large buffer alive.
         taken.extend_from_slice(&data);
     }
-    let retry_after = retry_after::read(&head.headers, SystemTime::now());
+    let retry_after = wanted_wait(&head.headers);
     Ok(Taken { status: head.status.as_u16(), retry_after, body: taken.freeze() })
 }
 
@@ -60,6 +62,12 @@ impl Taken {
         body.truncate(Refusal::BODY_BYTES_MAX);
         Err(Cause::Refused(Refusal { status: self.status, kind, retry_after: self.retry_after, body }))
     }
+}
+
+fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let wait = retry_after::read(text(header::RETRY_AFTER)?, text(header::DATE), SystemTime::now())?;
+    Some(wait.min(RETRY_AFTER_MAX))
 }
 
 /// The server's word for what was wrong. Only a word: texts may quote documents.
@@ -87,6 +95,20 @@ pub fn broken(error: hyper::Error) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pl_142_retry_after_is_obeyed_within_reason() {
+        let wait = |lines: &[(&'static str, &'static str)]| {
+            let headers = lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            wanted_wait(&headers.collect()).map(|wait| wait.as_secs())
+        };
+        assert_eq!(wait(&[]), None);
+        assert_eq!(wait(&[("retry-after", "7")]), Some(7));
+        assert_eq!(wait(&[("retry-after", "99999999999999999999999")]), Some(60 * 60));
+        let both = [("retry-after", "Sun, 09 Sep 2001 01:47:00 GMT"), ("date", "Sun, 09 Sep 2001 01:46:55 GMT")];
+        assert_eq!(wait(&both), Some(5));
+        assert_eq!(wait(&[("retry-after", "soon")]), None);
+    }
 
     #[test]
     fn the_kind_of_a_refusal_is_one_word() {
