@@ -179,11 +179,17 @@ impl Verdict {
     }
 }
 
-/// Opens byte streams. Connectors take one of these, so that tests can give them streams without sockets.
+/// Opens byte streams, and says where names lead. Connectors take one of these, so that tests can give them streams without
+/// sockets.
 pub trait Dial: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     fn dial(&self, to: SocketAddr, within: Duration) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// The addresses of `host:port`. It may take its time: that is the caller's to limit.
+    fn look_up(&self, name: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send {
+        async move { Ok(tokio::net::lookup_host(name).await?.collect()) }
+    }
 }
 
 /// TCP without delay of small packets.

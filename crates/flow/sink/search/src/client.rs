@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use honeyflow_pool::{self as pool, Dial, Pool, Settings, SettingsError, Tcp};
+use honeyflow_pool::{self as pool, Dial, Loan, Pool, Settings, SettingsError, Tcp};
 
 use crate::{
     config::Config,
     connector::Search,
+    error::Error,
     request::{Answer, Request},
 };
 
@@ -37,7 +38,7 @@ impl<D: Dial> Client<D> {
     /// # Errors
     /// What became of the last try, with the earlier ones in it.
     pub async fn send(&self, request: &Request, within: Duration) -> Result<Answer, pool::Error<Search<D>>> {
-        self.pool.with(request.want(within), |connection| async move { connection.send(request).await }).await
+        self.pool.with(request.want(within), |loan| send(loan, request)).await
     }
 
     pub fn pool(&self) -> &Pool<Search<D>> {
@@ -49,4 +50,14 @@ impl<D: Dial> Clone for Client<D> {
     fn clone(&self) -> Client<D> {
         Client { pool: self.pool.clone() }
     }
+}
+
+/// A connection whose login is no longer good takes nothing new, and the next one logs in with what the secret is by then.
+/// What others have under way on it may end.
+async fn send<D: Dial>(loan: Loan<Search<D>>, request: &Request) -> Result<Answer, Error> {
+    let sent = loan.send(request).await;
+    if sent.as_ref().is_err_and(|error| error.status() == Some(401)) {
+        loan.discard();
+    }
+    sent
 }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod open;
+mod tasks;
 
 use std::{
     net::SocketAddr,
@@ -21,7 +22,6 @@ use http_body_util::Full;
 use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::{
     sync::{Mutex, watch},
-    task::AbortHandle,
     time::{Instant, timeout_at},
 };
 
@@ -33,6 +33,7 @@ use crate::{
 };
 
 pub(crate) use open::Opening;
+use tasks::Tasks;
 
 type Body = Full<Bytes>;
 
@@ -55,7 +56,8 @@ pub struct Connection {
     streams: Arc<AtomicU32>,
     origin: Origin,
     answer_bytes_max: usize,
-    driver: AbortHandle,
+    tasks: Tasks,
+    /// By the task that drives it.
     ended: watch::Receiver<bool>,
     /// Takes nothing new: the server has said goodbye, or does not know us any more.
     worn: AtomicBool,
@@ -111,23 +113,20 @@ impl Connection {
                 }
                 let taken = answer::take(response, bytes_max).await?;
                 whole.done();
-                self.judge(taken)
+                if taken.status == 401 {
+                    // The next connection logs in with what the secret is by then.
+                    self.worn.store(true, Ordering::Relaxed);
+                }
+                taken.judged()
             }
             Carrier::Two(sender) => {
                 let mut sender = sender.clone();
                 sender.ready().await.map_err(|error| Cause::NotSent(Some(error)))?;
                 let response = sender.try_send_request(message).await.map_err(unanswered)?;
-                self.judge(answer::take(response, bytes_max).await?)
+                // Others may be under way: whoever has it on loan says whether it takes more, see `Client`.
+                answer::take(response, bytes_max).await?.judged()
             }
         }
-    }
-
-    fn judge(&self, taken: answer::Taken) -> Result<Answer, Cause> {
-        if taken.status == 401 {
-            // The next connection logs in with what the secret is by then.
-            self.worn.store(true, Ordering::Relaxed);
-        }
-        taken.judged()
     }
 
     fn message(&self, request: &Request) -> Result<http::Request<Body>, Cause> {
@@ -187,14 +186,14 @@ impl pool::Connection for Connection {
     }
 
     async fn close(&self, by: Instant) {
-        self.driver.abort();
-        let _ = timeout_at(by, pool::Connection::closed(self)).await;
+        self.tasks.abort();
+        let _ = timeout_at(by, self.tasks.gone()).await;
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.tasks.abort();
     }
 }
 
@@ -220,7 +219,7 @@ impl Drop for ClosedUnlessWhole<'_> {
     fn drop(&mut self) {
         if !self.whole {
             self.connection.worn.store(true, Ordering::Relaxed);
-            self.connection.driver.abort();
+            self.connection.tasks.abort();
         }
     }
 }

@@ -63,26 +63,28 @@ impl<D: Dial> Search<D> {
             let Some((name, _)) = server.rsplit_once(':').filter(|_| server.parse::<SocketAddr>().is_err()) else {
                 continue;
             };
-            if let Ok(mut addresses) = tokio::net::lookup_host(server).await
-                && addresses.any(dialled)
-            {
+            if self.dial.look_up(server).await.is_ok_and(|addresses| addresses.into_iter().any(dialled)) {
                 return name.to_owned();
             }
         }
-        address.ip().to_string()
+        plain(address)
     }
 
     /// `published`: the name that its cluster has given it, where that is not known here yet.
     async fn open(&self, address: SocketAddr, published: Option<String>, limits: Limits) -> Result<Connection, Error> {
         let server: Arc<str> = address.to_string().into();
-        let dialled = self.dial.dial(address, limits.tcp).await;
-        let stream = dialled.map_err(|error| Cause::Connect(error).at(&server))?;
         let config = self.config.load_full();
         let named = config.tls.as_ref().is_some_and(|tls| tls.name.is_some());
-        let host = match published.filter(|_| !named) {
-            Some(host) => host,
-            None => self.host(&config, address).await,
+        let naming = async {
+            Ok(match published.filter(|_| !named) {
+                Some(host) => host,
+                None => timeout(limits.tcp, self.host(&config, address)).await.unwrap_or_else(|_| plain(address)),
+            })
         };
+        let dialling =
+            async { self.dial.dial(address, limits.tcp).await.map_err(|error| Cause::Connect(error).at(&server)) };
+        // Together, and within the time for both: what the handshake may take is the server's.
+        let (stream, host) = tokio::try_join!(dialling, naming)?;
         Opening { config: &config, address, server, host, limits }.over(stream).await
     }
 
@@ -138,6 +140,10 @@ impl<D: Dial> pool::Connector for Search<D> {
         self.config.store(Arc::new(self.made_with.told(own)?));
         Ok(())
     }
+}
+
+fn plain(address: SocketAddr) -> String {
+    address.ip().to_string()
 }
 
 /// An error with its causes, in one line.

@@ -12,14 +12,17 @@ use std::{
 
 use honeyflow_pool::Limits;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Mutex, watch},
+    sync::Mutex,
     time::{Instant, timeout_at},
 };
 
-use super::{Carrier, Connection, Origin};
+use super::{
+    Carrier, Connection, Origin,
+    tasks::{self, SaysWhenDropped},
+};
 use crate::{
     config::{Config, Http},
     error::{Cause, Error},
@@ -77,18 +80,18 @@ impl Opening<'_> {
         let authorization = self.config.login.as_ref().map(Login::header).transpose().map_err(Cause::Secret)?;
         let pulse = Pulse::new();
         let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write));
-        let (end, ended) = watch::channel(false);
-        let end = EndsWhenDropped(end);
+        let (end, ended) = SaysWhenDropped::new();
+        let (starter, tasks) = tasks::tasks();
         let streams = Arc::new(AtomicU32::new(1));
-        let (carrier, driver) = if two {
-            let mut builder = http2::Builder::new(TokioExecutor::new());
+        let carrier = if two {
+            let mut builder = http2::Builder::new(starter.clone());
             builder
                 .initial_stream_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_header_list_size(HEAD_BYTES_MAX);
             let (sender, mut connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
             let (streams, streams_max) = (streams.clone(), self.config.streams_max);
-            let driver = tokio::spawn(async move {
+            starter.start(async move {
                 let _end = end;
                 poll_fn(move |cx| {
                     let polled = Pin::new(&mut connection).poll(cx);
@@ -99,16 +102,16 @@ impl Opening<'_> {
                 })
                 .await;
             });
-            (Carrier::Two(sender), driver)
+            Carrier::Two(sender)
         } else {
             let mut builder = http1::Builder::new();
             builder.max_header_size(HEAD_BYTES_MAX as usize);
             let (sender, connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
-            let driver = tokio::spawn(async move {
+            starter.start(async move {
                 let _end = end;
                 let _ = connection.await;
             });
-            (Carrier::One(Mutex::new(sender)), driver)
+            Carrier::One(Mutex::new(sender))
         };
         let port = self.address.port();
         let scheme = if self.config.tls.is_some() { "https" } else { "http" };
@@ -126,19 +129,10 @@ impl Opening<'_> {
                 authorization,
             },
             answer_bytes_max: self.config.answer_bytes_max,
-            driver: driver.abort_handle(),
+            tasks,
             ended,
             worn: AtomicBool::new(false),
             pulse,
         })
-    }
-}
-
-/// However the driver ends, aborted too, the connection is known to have ended.
-struct EndsWhenDropped(watch::Sender<bool>);
-
-impl Drop for EndsWhenDropped {
-    fn drop(&mut self) {
-        self.0.send_replace(true);
     }
 }

@@ -24,7 +24,7 @@ async fn spoken_to(
     (connection, answer.map(|answer| answer.status))
 }
 
-/// PL-165
+/// PL-165 PL-177
 #[tokio::test]
 async fn pl_140_an_answer_cut_at_any_byte_is_never_taken_for_a_whole_one() {
     let chunked =

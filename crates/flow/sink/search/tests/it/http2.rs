@@ -28,15 +28,15 @@ use crate::{LIMITS, PATIENCE, eventually, plain, within};
 const AT: &str = "https://10.0.0.1:9200";
 const STREAMS: u32 = 7;
 
-/// A server that answers `/wait…` when the gate opens.
+/// A server that answers `/wait…` when the gate opens, `/who` that it knows nobody, `/host` with the name it was called by.
 #[derive(Clone)]
-struct Two {
+pub struct Two {
     tls: Option<TlsAcceptor>,
     /// Whether it speaks HTTP/2 at all.
-    speaks: bool,
-    gate: watch::Sender<bool>,
-    waiting: watch::Sender<usize>,
-    dialled: Arc<Semaphore>,
+    pub speaks: bool,
+    pub gate: watch::Sender<bool>,
+    pub waiting: watch::Sender<usize>,
+    pub dialled: Arc<Semaphore>,
     /// How many bytes of what it says arrive before the connection breaks.
     breaks_after: Option<u64>,
     /// How many did.
@@ -46,7 +46,7 @@ struct Two {
 }
 
 impl Two {
-    fn plain() -> Two {
+    pub fn plain() -> Two {
         let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
         Two {
             tls: None,
@@ -69,7 +69,14 @@ impl Two {
                     let _here = Counted::new(waiting);
                     let _ = open.wait_for(|open| *open).await;
                 }
-                Ok::<_, io::Error>(http::Response::new(Full::new(Bytes::from(request.uri().path().to_owned()))))
+                let status = if request.uri().path() == "/who" { 401 } else { 200 };
+                let host = request.headers().get("host").and_then(|host| host.to_str().ok());
+                let host = request.uri().authority().map(http::uri::Authority::as_str).or(host);
+                let body =
+                    if request.uri().path() == "/host" { host.unwrap_or_default() } else { request.uri().path() };
+                let mut response = http::Response::new(Full::new(Bytes::from(body.to_owned())));
+                *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
+                Ok::<_, io::Error>(response)
             }
         });
         let io = TokioIo::new(stream);
@@ -107,10 +114,10 @@ impl Two {
     }
 }
 
-struct Counted(watch::Sender<usize>);
+pub struct Counted(watch::Sender<usize>);
 
 impl Counted {
-    fn new(count: watch::Sender<usize>) -> Counted {
+    pub fn new(count: watch::Sender<usize>) -> Counted {
         count.send_modify(|count| *count += 1);
         Counted(count)
     }

@@ -4,6 +4,7 @@
 mod cluster;
 mod conformance;
 mod connection;
+mod ending;
 mod hostile;
 mod http2;
 mod random;

@@ -1,0 +1,162 @@
+//! How a connection ends, and what its beginning may cost: sockets are counted at the stream, requests at the server.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use honeyflow_pool::{Connection as _, Connector, Dial, Kind, Limits, Pool, Server, Settings};
+use honeyflow_sink_search::{Client, Config, Http, Request, Search};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    sync::{Notify, watch},
+    time::Instant,
+};
+
+use crate::{
+    LIMITS, PATIENCE, eventually,
+    http2::{Counted, Two},
+    plain, within,
+};
+
+/// Counts the streams that have not been dropped.
+#[derive(Clone)]
+struct Tracking {
+    server: Two,
+    open: watch::Sender<usize>,
+}
+
+struct Tracked {
+    stream: DuplexStream,
+    _open: Counted,
+}
+
+impl Tracking {
+    fn new(http: Http) -> Tracking {
+        let mut server = Two::plain();
+        server.speaks = http == Http::Two;
+        Tracking { server, open: watch::channel(0).0 }
+    }
+}
+
+impl Dial for Tracking {
+    type Stream = Tracked;
+
+    async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<Tracked> {
+        let stream = self.server.dial(to, within).await?;
+        Ok(Tracked { stream, _open: Counted::new(self.open.clone()) })
+    }
+}
+
+impl AsyncRead for Tracked {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Tracked {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+fn config(http: Http, server: &str) -> Config {
+    Config { http, ..Config::of_urls(&[format!("http://{server}")]).unwrap() }
+}
+
+const AT: &str = "10.0.0.1:9200";
+
+/// PL-5: in both versions, with a request under way.
+#[tokio::test]
+async fn pl_5_a_closed_connection_has_no_socket_any_more() {
+    for http in [Http::One, Http::Two] {
+        let servers = Tracking::new(http);
+        let search = Search::dialling(config(http, AT), servers.clone());
+        let to = Server::at(AT.parse().unwrap());
+        let connection = Arc::new(within("connected", search.connect(&to, LIMITS)).await.unwrap());
+        let asking = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.send(&Request::get("/wait")).await.is_ok() }
+        });
+        eventually("it is under way", || *servers.server.waiting.borrow() == 1).await;
+        connection.close(Instant::now() + PATIENCE).await;
+        assert_eq!(*servers.open.borrow(), 0, "{http:?}");
+        assert!(!within("an end", asking).await.unwrap(), "{http:?}");
+    }
+}
+
+/// PL-140: the connection is replaced, and closed when the last of them has its answer.
+#[tokio::test]
+async fn pl_140_a_refused_login_leaves_what_others_have_under_way() {
+    let servers = Tracking::new(Http::Two);
+    let config = config(Http::Two, AT);
+    let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
+    let client = Client::over(Pool::start(Search::dialling(config, servers.clone()), settings).unwrap());
+    assert!(client.pool().control().ready(1, Instant::now() + PATIENCE).await);
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.send(&Request::get("/wait"), PATIENCE).await.map(|answer| answer.body) }
+    });
+    eventually("it is under way", || *servers.server.waiting.borrow() == 1).await;
+    let error = client.send(&Request::get("/who"), PATIENCE).await.unwrap_err();
+    assert_eq!(error.kind, Kind::Login, "{error}");
+    eventually("another has been opened", || *servers.open.borrow() == 2).await;
+    let next = client.send(&Request::get("/next"), PATIENCE).await.unwrap();
+    assert_eq!(next.body, "/next");
+    servers.server.gate.send_replace(true);
+    assert_eq!(within("its answer", waiting).await.unwrap().unwrap(), "/wait");
+    assert_eq!(client.pool().counters().retries, 0, "it was asked once");
+    eventually("the first is closed", || *servers.open.borrow() == 1).await;
+    assert_eq!(servers.server.dialled.available_permits(), 2);
+}
+
+/// Names are looked up here, as slowly as the test says.
+struct Named {
+    server: Two,
+    /// Nothing: it is never told.
+    known: Option<SocketAddr>,
+    asked: Notify,
+}
+
+impl Dial for Named {
+    type Stream = DuplexStream;
+
+    async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<DuplexStream> {
+        // Not one after the other.
+        self.asked.notified().await;
+        self.server.dial(to, within).await
+    }
+
+    async fn look_up(&self, _name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.asked.notify_one();
+        match self.known {
+            Some(address) => Ok(vec![address]),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// PL-12: a name server that says nothing takes nothing of the time for the handshake.
+#[tokio::test]
+async fn pl_12_a_name_is_looked_up_while_its_server_is_dialled() {
+    let at: SocketAddr = AT.parse().unwrap();
+    let limits = Limits { tcp: Duration::from_millis(50), ..LIMITS };
+    for (known, called) in [(Some(at), "search.example.com:9200"), (None, AT)] {
+        let named = Named { server: Two::plain(), known, asked: Notify::new() };
+        let search = Search::dialling(config(Http::Two, "search.example.com:9200"), named);
+        let connection = within("connected", search.connect(&Server::at(at), limits)).await.unwrap();
+        assert_eq!(connection.send(&Request::get("/host")).await.unwrap().body, called);
+    }
+}
