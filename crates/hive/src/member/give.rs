@@ -28,7 +28,7 @@ use super::{
 };
 use crate::contract::{Claim, Held, NodeId, Reply, Request};
 
-const WARM_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const WARM_WITHIN: Duration = Duration::from_secs(5);
 const GIVE_EVERY: Duration = Duration::from_millis(200);
 const LOOK_AS_HEIR: Duration = Duration::from_millis(20);
 /// Named for longer, an heir looks no more often than it beats.

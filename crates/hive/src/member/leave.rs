@@ -4,7 +4,7 @@
 //! |---------|------------------------------|---------|-----------------------------------------------------------|
 //! | in      | drain                        | in      | not eligible any more; what is held is given to others    |
 //! | in      | leave                        | in      | the same; a member until that is done                     |
-//! | in      | nothing is being given any more, or no heir got warm within two heartbeats | leaving | terms die; to warm heirs HandOver, of the rest Release |
+//! | in      | nothing is being given any more, or no heir got warm in time | leaving | terms die; to warm heirs HandOver, of the rest Release |
 //! | in      | leave, and the store is silent | leaving | terms die: it is not asked for more than it takes       |
 //! | leaving | all of that answered, or not | leaving | call Leave: whatever is left is free with its row         |
 //! | leaving | Leave answered, or not       | gone    | Left                                                      |
@@ -21,7 +21,7 @@ use honeyflow_runtime::Moment;
 use super::{
     Effect, Member,
     calls::Asked,
-    give::Give,
+    give::{Give, WARM_WITHIN},
     lease::{Lease, State},
     trust::Phase,
 };
@@ -66,9 +66,10 @@ impl Member {
     }
 
     fn heirs_by(&self) -> Option<Moment> {
-        // Whoever was named an heir when it began has had a beat of its own to learn it, and another to say so.
+        // Whoever was named an heir when it began has had a beat of its own to learn it, and another to say so. On a busy
+        // machine both come late; who goes before leaves nobody.
         let leaving = self.draining.filter(|draining| draining.to_leave)?;
-        Some(leaving.since.after(self.config.heartbeat * 2))
+        Some(leaving.since.after(WARM_WITHIN.min(self.config.time_to_live)))
     }
 
     pub(super) fn leave_when_given(&mut self, effects: &mut Vec<Effect>) {

@@ -4,6 +4,7 @@
 //! |-------------------------------------------------------------------------|-------------------------------|
 //! | the same beat for ttl − heartbeat, and it has expired there             | it may be buried              |
 //! | the same, but our own beats had a gap or the clock a step within 2 ttl  | only after 2 ttl              |
+//! | the same since our first beat: a step before that was not seen by us    | only after 1.05 ttl           |
 //! | the same beat for 2 ttl on our own clock                                | it may be buried, expired or not |
 //! | its kernel lock is free                                                 | it may be buried at once      |
 //! | another beat                                                            | it lives; watched from here on |
@@ -41,6 +42,8 @@ struct Seen {
     until: Moment,
     /// Its end as our clock will show it.
     expires_at: Moment,
+    /// It was sent before we were there.
+    before_us: bool,
 }
 
 impl Seen {
@@ -51,6 +54,8 @@ impl Seen {
         }
         match troubled_at {
             Some(at) if now.since(at) < self.ttl * 2 => self.ttl * 2,
+            // That it has expired may be the clock's doing: its life is counted here, on a clock that may be fast.
+            _ if self.before_us => self.ttl * 21 / 20,
             _ => self.ttl.saturating_sub(self.heartbeat),
         }
     }
@@ -65,13 +70,14 @@ impl Watch {
         }
         self.last = Some(sent_at);
         self.hive_ms = status.head.hive_ms;
+        let first = self.clock.is_new();
         let step = self.clock.learn(status.head.hive_ms, sent_at, now);
         if step.is_some() {
             self.troubled_at = Some(now);
         }
         let queen = status.queen.iter().filter_map(|queen| queen.node.as_ref());
         for watched in status.soonest.iter().chain(queen) {
-            self.see(watched, sent_at, now);
+            self.see(watched, first, sent_at, now);
         }
         // Whoever was not told of for long is not among the soonest to expire, or is gone.
         self.seen.retain(|_, seen| now.since(seen.until) < seen.ttl * 4);
@@ -83,9 +89,11 @@ impl Watch {
         self.last.is_some_and(|last| sent_at.since(last) > heartbeat * 2)
     }
 
-    fn see(&mut self, watched: &Watched, sent_at: Moment, now: Moment) {
+    /// `first`: before this answer nothing was known of the store's clock.
+    fn see(&mut self, watched: &Watched, first: bool, sent_at: Moment, now: Moment) {
         let before = self.seen.get(&watched.id).filter(|seen| seen.beat == watched.beat);
         let (since, expires_at) = before.map_or((now, Moment::FAR), |seen| (seen.since, seen.expires_at));
+        let before_us = before.map_or(first, |seen| seen.before_us);
         let left_ms = watched.expires_ms.saturating_sub(self.hive_ms);
         let seen = Seen {
             beat: watched.beat,
@@ -97,6 +105,7 @@ impl Watch {
             until: sent_at,
             // As it was told first: what has expired already would else expire again with every answer.
             expires_at: now.after(Duration::from_millis(left_ms)).min(expires_at),
+            before_us,
         };
         self.seen.insert(watched.id, seen);
     }
@@ -151,6 +160,10 @@ struct HiveClock {
 }
 
 impl HiveClock {
+    fn is_new(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// More than a second off: by so many milliseconds, at least.
     fn learn(&mut self, hive_ms: u64, sent_at: Moment, now: Moment) -> Option<i64> {
         let hive = i64::try_from(hive_ms.saturating_mul(1000)).unwrap_or(i64::MAX);

@@ -13,12 +13,21 @@ fn at(millis: u64) -> Moment {
     Moment::from_millis(1_000_000 + millis)
 }
 
-/// One burier's beats: each tells of node 9, with a ttl of 6 s.
-#[derive(Default)]
+/// One burier's beats: each tells of node 9, with a ttl of 6 s. Before the first of them it has beaten once.
 struct Table {
     watch: Watch,
     /// Store's clock minus ours.
     offset_ms: i64,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        let mut table = Table { watch: Watch::default(), offset_ms: 0 };
+        let head = Head { hive_ms: 499_000, ..Head::default() };
+        let status = Status { head, member: true, renewed: true, ..Status::default() };
+        table.watch.told(&status, HEARTBEAT, Moment::from_millis(999_000), Moment::from_millis(999_000));
+        table
+    }
 }
 
 impl Table {
@@ -70,6 +79,23 @@ fn hv_14_expired_alone_is_no_death() {
     assert!(table.is_due(4_000));
     table.told(5_000, 8, 1);
     assert!(!table.is_due(5_000), "it beats");
+}
+
+/// HI-10: a step of the store's clock just before it came expires everybody, and it cannot know.
+#[test]
+fn hi_10_whoever_has_just_come_buries_nobody_within_its_time_to_live() {
+    let mut table = Table { watch: Watch::default(), offset_ms: 0 };
+    for millis in [0, 2_000, 4_000, 6_000, 6_299] {
+        table.told(millis, 7, 1);
+        assert!(!table.is_due(millis), "{millis}");
+    }
+    assert_eq!(table.watch.ripe_at(id(9), at(6_299)), Some(at(6_300)));
+    table.told(6_300, 7, 1);
+    assert!(table.is_due(6_300));
+    table.told(8_000, 8, 1);
+    table.told(10_000, 8, 1);
+    table.told(12_000, 8, 1);
+    assert!(table.is_due(12_000), "of a beat that it saw come it knows when it was sent");
 }
 
 /// The store was away for everybody: whoever comes back later than we is not dead.
