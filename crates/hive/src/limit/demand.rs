@@ -1,12 +1,12 @@
 //! How much this node asks of a key, by its own clock: what was admitted and what was refused.
 //!
-//! Three sums that fade, over a second, a quarter of one, and a fifth of that. The slow one tells a trickle from silence;
+//! Three sums that fade, over two seconds, a quarter of one, and a fifth of that. The slow one tells a trickle from silence;
 //! the quick one sees a rush begin, and is believed once it has seen enough of it; the steady one is for what lasts. One
 //! request that costs a hundred is no rush: requests are counted apart.
 
 use super::definition::{MILLISECOND, SECOND};
 
-const STEADY_NS: f64 = SECOND as f64;
+const STEADY_NS: f64 = 2.0 * SECOND as f64;
 const SLOW_NS: f64 = (250 * MILLISECOND) as f64;
 const QUICK_NS: f64 = (50 * MILLISECOND) as f64;
 const QUICK_ENOUGH: f64 = 32.0;
@@ -66,7 +66,7 @@ impl Demand {
     /// Permits expected in a second, by what the last ones brought.
     pub fn steady_per_second(&self, now_ns: u64) -> f64 {
         let age_ns = now_ns.saturating_sub(self.steady_since_ns).max(50 * MILLISECOND) as f64;
-        self.faded(now_ns).steady / (1.0 - (-age_ns / STEADY_NS).exp())
+        self.faded(now_ns).steady * (SECOND as f64 / STEADY_NS) / (1.0 - (-age_ns / STEADY_NS).exp())
     }
 
     /// Requests expected in `span_ns`.

@@ -13,6 +13,7 @@ pub struct Drip {
     permits: u64,
     /// Taken or dead, from the oldest on.
     gone: u64,
+    used: u64,
     life_ns: u64,
     /// More was wanted.
     cut: bool,
@@ -28,10 +29,10 @@ impl Drip {
         let from_ns = answered_ns + begins_ns + drift_ns;
         if crate::planted::on("second from the question") {
             let from_ns = asked_ns;
-            return (permits > 0).then_some(Drip { from_ns, permits, gone: 0, life_ns, cut });
+            return (permits > 0).then_some(Drip { from_ns, permits, gone: 0, used: 0, life_ns, cut });
         }
         let life_ns = if crate::planted::on("drip lives on") { SECOND } else { life_ns.checked_sub(late_ns)? };
-        (permits > 0 && life_ns >= MILLISECOND).then_some(Drip { from_ns, permits, gone: 0, life_ns, cut })
+        (permits > 0 && life_ns >= MILLISECOND).then_some(Drip { from_ns, permits, gone: 0, used: 0, life_ns, cut })
     }
 
     fn come(&self, at_ns: u64) -> u64 {
@@ -67,9 +68,15 @@ impl Drip {
 pub struct Drips(Vec<Drip>);
 
 impl Drips {
-    pub fn add(&mut self, drip: Drip, now_ns: u64) {
-        self.0.retain(|drip| drip.ends_at_ns() > now_ns);
+    pub fn add(&mut self, drip: Drip) {
         self.0.push(drip);
+    }
+
+    /// Takes out a second that has ended: what was used of it, and what was booked.
+    pub fn ended(&mut self, now_ns: u64) -> Option<(u64, u64)> {
+        let at = self.0.iter().position(|drip| drip.ends_at_ns() <= now_ns)?;
+        let drip = self.0.remove(at);
+        Some((drip.used, drip.permits))
     }
 
     pub fn clear(&mut self) {
@@ -111,6 +118,7 @@ impl Drips {
                 let gone = drip.gone_at(now_ns);
                 dies_ns = dies_ns.min(drip.comes_at_ns(gone + 1).saturating_add(drip.life_ns));
                 drip.gone = gone + taken;
+                drip.used += taken;
                 missing -= taken;
             }
         }
@@ -147,7 +155,7 @@ mod tests {
     fn drips(permits: u64) -> (Drips, u64) {
         let drip = Drip::new(permits, true, 500, START, START + 5 * MILLISECOND, LIFE).expect("a drip");
         let mut drips = Drips::default();
-        drips.add(drip, START);
+        drips.add(drip);
         (drips, drip.from_ns)
     }
 
@@ -171,13 +179,22 @@ mod tests {
     #[test]
     fn hv_63_a_second_after_the_other_gives_no_more_than_was_booked() {
         let (mut drips, from) = drips(50);
-        drips.add(Drip::new(30, false, 500, START + SECOND, START + SECOND + MILLISECOND, LIFE).expect("a drip"), from);
+        drips.add(Drip::new(30, false, 500, START + SECOND, START + SECOND + MILLISECOND, LIFE).expect("a drip"));
         assert_eq!(drips.cut_until_ns(from), Some(from + SECOND + drips.0[0].life_ns));
         let idle_until = from + 990 * MILLISECOND;
         let at_once = (0..).take_while(|_| drips.take(idle_until, 1).is_some()).count();
         assert_eq!(at_once, 4);
         let later = (990..2300).filter(|ms| drips.take(from + ms * MILLISECOND, 1).is_some()).count();
         assert_eq!(later, 1 + 30);
+    }
+
+    #[test]
+    fn hv_63_a_second_tells_in_the_end_what_was_used_of_it() {
+        let (mut drips, from) = drips(50);
+        drips.take(from + 500 * MILLISECOND, 3).expect("three");
+        assert_eq!(drips.ended(from + SECOND), None, "the last of it lives");
+        assert_eq!(drips.ended(from + SECOND + LIFE), Some((3, 50)));
+        assert_eq!(drips.ended(from + SECOND + LIFE), None);
     }
 
     #[test]

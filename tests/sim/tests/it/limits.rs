@@ -1,17 +1,18 @@
 //! Limits under load, each scenario for a short while; `cargo xtask bench limit-accuracy` plays them in full.
 
-use honeyflow_sim::limit::{SCENARIOS, run, scenario::Turn};
 #[cfg(feature = "planted")]
-use honeyflow_sim::limit::{Scenario, load::Load};
+use honeyflow_sim::limit::load::Load;
+use honeyflow_sim::limit::{SCENARIOS, Scenario, run, scenario::Turn};
 
 /// HV-87, HI-7: no window admits too much, and what is admitted is nearly all that one central bucket would.
 #[test]
 fn hv_87_every_scenario_keeps_to_the_limit_and_near_a_central_bucket() {
     for scenario in SCENARIOS {
         let seconds = if scenario.turn == Turn::None { 60 } else { 120 };
-        // Two cells of the table are not reached.
+        // One cell of the table is not reached.
         let (share_min, calls_max) = match scenario.name {
-            "zipf" => (0.97, scenario.calls_max),
+            // Over so short a time; 98.5 and 350 over 200 s.
+            "zipf" => (0.978, 400.0),
             "bursts" => (scenario.share_min, 230.0),
             _ => (scenario.share_min, scenario.calls_max),
         };
@@ -25,6 +26,15 @@ fn hv_87_every_scenario_keeps_to_the_limit_and_near_a_central_bucket() {
             assert!(calls <= calls_max, "{name}, seed {seed}: {calls:.0} store operations a second");
         }
     }
+}
+
+/// HV-63: seconds that are booked and not used are not booked for long, however often more is asked for than there is.
+#[test]
+fn hv_63_bursts_above_the_limit_are_not_starved_by_bookings() {
+    let bursts = SCENARIOS.iter().find(|scenario| scenario.name == "bursts").expect("it is there");
+    let figures = run(&Scenario { demand: 1.2, ..*bursts }, 1_000, 60, 1);
+    assert!(figures.breaches.is_empty(), "{}", figures.breaches[0]);
+    assert!(figures.share() >= 0.8, "share {:.4}", figures.share());
 }
 
 /// HV-91: a hot limit costs the store little, however much is asked for.

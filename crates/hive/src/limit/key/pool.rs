@@ -6,13 +6,13 @@ use super::{
 use crate::limit::definition::{Decider, MILLISECOND};
 
 /// A key that expects fewer requests than this per batch is cold: single permits, never ahead of the request. That is exact.
-const COLD_BELOW: f64 = 2.0;
+const COLD_BELOW: f64 = 2.75;
 
 /// A dry pool is asked at the pace; this many more may come at once before.
 const PACE_BURST: u64 = 4;
 
 /// So long after a short answer the pool counts as dry: draws keep to the pace, even if some are answered in full.
-const CONTENDED_NS: u64 = 3_000 * MILLISECOND;
+const CONTENDED_NS: u64 = 10_000 * MILLISECOND;
 
 /// From here on a pool counts as full, and a node's part of it as small.
 const PLENTY: f64 = 0.7;
@@ -77,6 +77,7 @@ impl<W> Key<W> {
         {
             self.paced_until_ns = self.paced_until_ns.max(until_ns);
         }
+        self.booking.settle(now_ns);
         let book = self.to_book(now_ns, setting);
         let paced = now_ns < self.paced_until_ns;
         if paced {
