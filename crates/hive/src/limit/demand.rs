@@ -32,8 +32,12 @@ impl Demand {
 
     /// So much was used, by nobody knows how many: as many as it would have been at the usual cost.
     pub fn add_used(&mut self, now_ns: u64, permits: u64) {
-        let usual = if self.requests > 0.0 { (self.slow / self.requests).max(1.0) } else { 1.0 };
-        self.count(now_ns, permits as f64, permits as f64 / usual);
+        self.count(now_ns, permits as f64, permits as f64 / self.usual_cost());
+    }
+
+    /// Permits of a request, of late.
+    pub fn usual_cost(&self) -> f64 {
+        if self.requests > 0.0 { (self.slow / self.requests).max(1.0) } else { 1.0 }
     }
 
     fn count(&mut self, now_ns: u64, permits: f64, requests: f64) {

@@ -164,8 +164,8 @@ pub struct Key<W> {
     last_started_ns: u64,
     /// It brought less than was wanted.
     is_dry: bool,
-    /// What was left in the pool then.
-    last_pool: u64,
+    /// The pool was nearly full then.
+    is_plenty: bool,
     draw_at_ns: u64,
     booking: booking::Booking,
     void_at_ns: u64,
@@ -192,7 +192,7 @@ impl<W> Default for Key<W> {
             last_trip_ns: 0,
             last_started_ns: 0,
             is_dry: false,
-            last_pool: 0,
+            is_plenty: false,
             draw_at_ns: u64::MAX,
             booking: booking::Booking::default(),
             void_at_ns: 0,

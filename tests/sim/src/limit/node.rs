@@ -26,6 +26,7 @@ pub struct Node {
     flying: Vec<Draw>,
     effects: Vec<Effect<()>>,
     pub calls: u64,
+    pub waited: u64,
 }
 
 /// After so long a call counts as failed.
@@ -44,6 +45,7 @@ impl Node {
             flying: Vec::new(),
             effects: Vec::new(),
             calls: 0,
+            waited: 0,
         }
     }
 
@@ -116,7 +118,10 @@ impl Node {
         let (mut granted, mut draws) = (0, Vec::new());
         for effect in self.effects.drain(..) {
             match effect {
-                Effect::Grant { .. } => granted += 1,
+                Effect::Grant { waited_ns, .. } => {
+                    granted += 1;
+                    self.waited += u64::from(waited_ns > 0);
+                }
                 Effect::Draw { want, need, book } => draws.push(Draw { started_ns: now_ns, want, need, book }),
                 Effect::Refuse { .. } | Effect::Take { .. } | Effect::Hold { .. } => {}
             }

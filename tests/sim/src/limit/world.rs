@@ -37,6 +37,8 @@ pub struct Figures {
     pub window: f64,
     /// What the store gave out; the difference has died unused.
     pub issued: u64,
+    /// Of the admitted, those that had to wait, for the store's word or for what was booked.
+    pub waited: u64,
     pub calls: u64,
     /// The busiest node's calls per second.
     pub calls_per_node: f64,
@@ -108,6 +110,7 @@ pub fn run(scenario: &Scenario, rate: u64, seconds: u64, seed: u64) -> Figures {
             central: 0,
             window: 0.0,
             issued: 0,
+            waited: 0,
             calls: 0,
             calls_per_node: 0.0,
             breaches: Vec::new(),
@@ -249,6 +252,7 @@ impl World<'_> {
             if halved && at_ns >= self.until_ns / 2 { second.rate.as_per_second() } else { self.rate }
         });
         self.figures.issued = self.store.issued_u / MICRO;
+        self.figures.waited = self.nodes.iter().map(|node| node.waited).sum();
         self.figures.calls = self.nodes.iter().map(|node| node.calls).sum();
         let busiest = self.nodes.iter().map(|node| node.calls).max().unwrap_or(0);
         self.figures.calls_per_node = busiest as f64 / seconds as f64;

@@ -9,11 +9,9 @@ use honeyflow_sim::limit::{SCENARIOS, Scenario, run, scenario::Turn};
 fn hv_87_every_scenario_keeps_to_the_limit_and_near_a_central_bucket() {
     for scenario in SCENARIOS {
         let seconds = if scenario.turn == Turn::None { 60 } else { 120 };
-        // One cell of the table is not reached.
+        // Over so short a time; 98.5 and 350 over 200 s.
         let (share_min, calls_max) = match scenario.name {
-            // Over so short a time; 98.5 and 350 over 200 s.
             "zipf" => (0.978, 400.0),
-            "bursts" => (scenario.share_min, 230.0),
             _ => (scenario.share_min, scenario.calls_max),
         };
         for seed in 1..=2 {
@@ -34,7 +32,17 @@ fn hv_63_bursts_above_the_limit_are_not_starved_by_bookings() {
     let bursts = SCENARIOS.iter().find(|scenario| scenario.name == "bursts").expect("it is there");
     let figures = run(&Scenario { demand: 1.2, ..*bursts }, 1_000, 60, 1);
     assert!(figures.breaches.is_empty(), "{}", figures.breaches[0]);
-    assert!(figures.share() >= 0.8, "share {:.4}", figures.share());
+    assert!(figures.share() >= 0.85, "share {:.4}", figures.share());
+}
+
+/// HV-63: two nodes that trade places with others every ten seconds leave nothing booked behind that the next ones miss.
+#[test]
+fn hv_63_load_that_moves_is_not_starved_by_what_was_booked_before() {
+    let pair = SCENARIOS.iter().find(|scenario| scenario.name == "hot-pair").expect("it is there");
+    for seed in 101..=104 {
+        let figures = run(pair, 1_000, 100, seed);
+        assert!(figures.share() >= 0.985, "seed {seed}: share {:.4}", figures.share());
+    }
 }
 
 /// HV-91: a hot limit costs the store little, however much is asked for.

@@ -3,20 +3,31 @@
 use super::{
     Batch, Death, Drawn, Effect, Flying, Footing, Key, Origin, Patience, Reason, Refused, Setting, Stock, Waiter,
 };
-use crate::limit::definition::{Decider, MILLISECOND};
+use crate::limit::definition::{Decider, MILLISECOND, SECOND};
 
-/// A key that expects fewer requests than this per batch is cold: single permits, never ahead of the request. That is exact.
-const COLD_BELOW: f64 = 2.75;
+/// A key that expects fewer requests than this per batch is cold: drawn when somebody waits, never ahead.
+const COLD_BELOW: f64 = 5.0;
+
+/// A cold key draws what comes within a batch's life but for so many times its square root: hardly any of it dies. With few
+/// requests that is the one that waits, which is exact.
+const UNSURE: f64 = 1.0;
 
 /// A dry pool is asked at the pace; this many more may come at once before.
 const PACE_BURST: u64 = 4;
 
 /// So long after a short answer the pool counts as dry: draws keep to the pace, even if some are answered in full.
-const CONTENDED_NS: u64 = 10_000 * MILLISECOND;
+const CONTENDED_NS: u64 = 4_000 * MILLISECOND;
 
-/// From here on a pool counts as full, and a node's part of it as small.
-const PLENTY: f64 = 0.7;
-const SMALL_PART: f64 = 10.0;
+/// From here on a pool counts as full, until it is down to there.
+const PLENTY: f64 = 0.9;
+const STILL_PLENTY: f64 = 0.5;
+/// Up to here a node's part of a full pool is small.
+const SMALL_PART: f64 = 1.0 / 6.0;
+/// Drawn of a full pool beyond what is expected: so many times its square root.
+const SPARE: f64 = 0.4;
+/// A batch that was soon used up is followed by one so many times as large, up to this part of a full pool.
+const GROWTH: f64 = 3.0;
+const GROWN_PART: f64 = 0.08;
 
 /// So long is waited for what was booked before the pool is asked.
 const SOON_NS: u64 = 25 * MILLISECOND;
@@ -30,6 +41,11 @@ const LIFE_PERCENT: u64 = 99;
 /// A little slower than batches are long.
 fn pace_ns(setting: &Setting) -> u64 {
     setting.batch_ns + setting.batch_ns / 16
+}
+
+/// At half of it the next is drawn.
+fn low_mark(expected: f64) -> u64 {
+    (expected / 2.0) as u64
 }
 
 fn dies_at_ns(started_ns: u64, life_ns: u64) -> u64 {
@@ -64,7 +80,7 @@ impl<W> Key<W> {
     ) {
         self.serve(now_ns, stock, effects);
         let relaxed = self.is_relaxed(now_ns, life_ns, setting);
-        let ahead_ns = if relaxed { life_ns / 5 * 4 } else { setting.batch_ns.min(life_ns / 2) };
+        let ahead_ns = if relaxed { life_ns } else { setting.batch_ns.min(life_ns / 2) };
         // What was booked comes by itself.
         let (expected, requests) = self.beyond_booked(now_ns, ahead_ns);
         let is_cold = requests < COLD_BELOW;
@@ -86,8 +102,8 @@ impl<W> Key<W> {
         let left = stock.left(now_ns);
         // Whoever waits gets what was booked, if that is soon there.
         let waiting = self.queue.cost().saturating_sub(self.booking.drips.left_by(now_ns, now_ns + SOON_NS));
-        let due = waiting > 0
-            || (!is_cold && (left <= self.low_mark(expected, ahead_ns, relaxed) || now_ns >= self.draw_at_ns));
+        let on_demand = is_cold || relaxed;
+        let due = waiting > 0 || (!on_demand && (left <= low_mark(expected) || now_ns >= self.draw_at_ns));
         self.draw_at_ns = u64::MAX;
         if self.flying.is_some() {
             return;
@@ -105,16 +121,20 @@ impl<W> Key<W> {
         }
         if !due {
             // Before it dies is a time to draw the next, if anybody still comes.
-            self.draw_at_ns = match relaxed {
-                _ if is_cold || left == 0 => u64::MAX,
-                false => now_ns + life_ns.min(setting.batch_ns * 2) / 4,
-                true => (self.last_started_ns + life_ns / 10 * 9).max(now_ns + life_ns / 10),
-            };
+            if !on_demand && left > 0 {
+                self.draw_at_ns = now_ns + life_ns.min(setting.batch_ns * 2) / 4;
+            }
             return;
         }
         let need = self.queue.head().map_or(0, |head| head.cost.saturating_sub(self.held.alive(now_ns).count));
-        let ahead = if is_cold { 0 } else { (expected.round() as u64).saturating_sub(left) };
-        let want = ahead.max(waiting).max(need).min(setting.terms.cost_max());
+        let ahead = match relaxed {
+            // What is known of demand is good for a few batches, however long they live.
+            _ if is_cold => waiting + self.surely_within(now_ns, life_ns.min(2 * setting.batch_ns)),
+            true => (expected + SPARE * expected.sqrt()).round() as u64,
+            false => (expected.round() as u64).saturating_sub(left),
+        };
+        let grown = if relaxed { self.grown(now_ns, life_ns, setting) } else { 0 };
+        let want = ahead.max(grown).max(waiting).max(need).min(setting.terms.cost_max());
         if want == 0 {
             return;
         }
@@ -154,20 +174,31 @@ impl<W> Key<W> {
         effects.extend(hopeless.into_iter().map(refused));
     }
 
-    /// At half of it the next is drawn; relaxed, when as much is left as is used until an answer comes.
-    fn low_mark(&self, expected: f64, ahead_ns: u64, relaxed: bool) -> u64 {
-        let answer_ns = (2 * self.last_trip_ns).clamp(ahead_ns / 8, ahead_ns / 2);
-        let part = if relaxed { answer_ns as f64 / ahead_ns as f64 } else { 0.5 };
-        (expected * part) as u64
-    }
-
-    /// The pool is nearly full, and this node's part of it is small: larger batches, fewer of them. Some die unused, and
-    /// nobody misses them.
+    /// The pool is nearly full, and this node's part of it is small: larger batches, fewer of them, and none before somebody
+    /// asks. Some die unused, and nobody misses them.
     fn is_relaxed(&self, now_ns: u64, life_ns: u64, setting: &Setting) -> bool {
         let full = setting.terms.burst as f64 / 2.0;
-        !self.is_contended(now_ns)
-            && self.last_pool as f64 >= full * PLENTY
-            && self.demand.within(now_ns, life_ns) <= full / SMALL_PART
+        !self.is_contended(now_ns) && self.is_plenty && self.demand.within(now_ns, life_ns) <= full * SMALL_PART
+    }
+
+    /// What certainly comes in that time, beyond what is booked.
+    fn surely_within(&self, now_ns: u64, span_ns: u64) -> u64 {
+        let per_second = self.demand.steady_per_second(now_ns).min(self.demand.per_second(now_ns));
+        let beyond = (per_second - self.booking.drips.per_second(now_ns) as f64).max(0.0);
+        let usual = self.demand.usual_cost();
+        let requests = beyond / usual * span_ns as f64 / SECOND as f64;
+        ((requests - UNSURE * requests.sqrt()).max(0.0).floor() * usual) as u64
+    }
+
+    /// What was used up before it died tells of a burst that begins: more, by how quickly that was.
+    fn grown(&self, now_ns: u64, life_ns: u64, setting: &Setting) -> u64 {
+        let used_in_ns = now_ns.saturating_sub(self.last_started_ns).max(1);
+        if used_in_ns >= life_ns {
+            return 0;
+        }
+        let quicker = life_ns as f64 / used_in_ns as f64;
+        let most = setting.terms.burst as f64 / 2.0 * GROWN_PART;
+        (self.last_given as f64 * quicker.min(GROWTH)).min(most) as u64
     }
 
     /// The store has answered a draw that began at `started_ns`, or has failed to.
@@ -201,16 +232,16 @@ impl<W> Key<W> {
         };
         let batch = Batch::new(drawn.given, dies_at_ns(started_ns, life_ns)).alive(now_ns);
         if self.queue.is_empty() {
-            let relaxed = self.is_relaxed(now_ns, life_ns, setting);
-            let ahead_ns = if relaxed { life_ns } else { setting.batch_ns };
-            let low = self.low_mark(self.demand.within(now_ns, ahead_ns), ahead_ns, relaxed);
-            stock.install(now_ns, batch, if relaxed { low } else { low.max(batch.count / 2) });
+            let low = low_mark(self.demand.within(now_ns, setting.batch_ns)).max(batch.count / 2);
+            stock.install(now_ns, batch, if self.is_relaxed(now_ns, life_ns, setting) { 0 } else { low });
             self.seen_count = stock.count();
         } else {
             self.hold(now_ns, batch);
         }
         (self.last_given, self.last_trip_ns) = (drawn.given, now_ns.saturating_sub(started_ns));
-        (self.last_pool, self.is_dry) = (drawn.pool, drawn.given < flying.want.max(1));
+        self.is_dry = drawn.given < flying.want.max(1);
+        let plenty = if self.is_plenty { STILL_PLENTY } else { PLENTY };
+        self.is_plenty = drawn.pool as f64 >= setting.terms.burst as f64 / 2.0 * plenty;
         if drawn.given < flying.want.div_ceil(2) {
             let soonest_ns = now_ns + drawn.retry_ms.max(1).saturating_mul(MILLISECOND).min(pace_ns);
             (self.paced_until_ns, self.short_at_ns) = (soonest_ns, Some(now_ns));

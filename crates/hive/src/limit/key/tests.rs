@@ -158,6 +158,55 @@ fn hv_62_cold_keys_draw_one_and_hot_ones_ahead() {
     assert!((25..=60).contains(&ahead), "about what comes in 50 ms at 1000/s: {ahead}");
 }
 
+/// HV-62: of a full pool a burst is soon drawn for in whole batches, and nothing is drawn before somebody asks.
+#[test]
+fn hv_62_of_a_full_pool_batches_grow_with_a_burst_and_follow_requests() {
+    let mut world = World::new("1000/s");
+    let mut wants = Vec::new();
+    // Ten milliseconds apart; everything is answered at once, out of a full pool.
+    for token in 0..100 {
+        world.pass(10);
+        assert!(draws(&world.attend()).is_empty(), "nobody waits at {token}");
+        if world.takes(1) {
+            continue;
+        }
+        for (want, _) in draws(&world.ask(token, 1)) {
+            wants.push(want);
+            let answer = Some(Drawn { pool: 95, ..Drawn::now(want, 0) });
+            world.key.drawn(world.now, answer, world.now, &world.setting, &world.stock, &mut world.effects);
+            assert_eq!(granted(&std::mem::take(&mut world.effects)), [token]);
+        }
+    }
+    assert_eq!(wants[..3], [1, 3, 8], "{wants:?}");
+    assert!(wants.len() <= 14, "about one in a batch's life: {wants:?}");
+}
+
+/// HV-62: a pool that has little left gives what is certainly used; one request that costs much says nothing of others.
+#[test]
+fn hv_62_a_cold_key_draws_what_surely_comes() {
+    let mut world = World::new("1000/s");
+    let mut wants = Vec::new();
+    for token in 0..100 {
+        world.pass(20);
+        if world.takes(1) {
+            continue;
+        }
+        for (want, _) in draws(&world.ask(token, 1)) {
+            wants.push(want);
+            world.drawn(world.now, want, 0);
+        }
+    }
+    assert_eq!(
+        (wants[0], wants.last()),
+        (1, Some(&3)),
+        "five come in a batch's life, but for their square root: {wants:?}"
+    );
+    for quota in ["1000/s", "1000/h"] {
+        let mut world = World::new(quota);
+        assert_eq!(draws(&world.ask(1, 60)), [(60, 60)], "{quota}");
+    }
+}
+
 #[test]
 fn hv_62_one_draw_at_a_time_and_the_waiting_share_it() {
     let mut world = World::new("1000/s");
