@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     connect::{Again, Connection, Connector, Fault, Verdict},
-    core::{Judgement, Tried},
+    core::{Core, Judgement, Tried},
     error::{Error, Executed, Kind, Report},
     loan::{Get, Loan},
     server::Server,
@@ -32,7 +32,7 @@ pub struct Using<'a, C: Connector> {
 /// One try that came to an end.
 enum Ended<T, E> {
     Good(T),
-    Failed { server: Server, error: E, verdict: Verdict, waited: Duration, used: Duration },
+    Failed { server: Server, error: E, verdict: Verdict, lost: bool, waited: Duration, used: Duration },
     TimedOut { server: Server, waited: Duration, used: Duration },
 }
 
@@ -61,8 +61,8 @@ impl<'a, C: Connector> Using<'a, C> {
             match self.one_try(loan, &f).await {
                 Ended::Good(value) => return Ok(value),
                 Ended::TimedOut { server, waited, used } => return Err(self.timed_out(server, waited, used)),
-                Ended::Failed { server, error, verdict, waited, used } => {
-                    if !self.goes_on(verdict) {
+                Ended::Failed { server, error, verdict, lost, waited, used } => {
+                    if !self.goes_on(verdict, lost) {
                         return Err(self.failed(server, error, verdict, waited, used));
                     }
                     self.tries.push((server, error));
@@ -128,8 +128,8 @@ impl<'a, C: Connector> Using<'a, C> {
         }
     }
 
-    /// Whether the same is tried elsewhere.
-    fn goes_on(&mut self, verdict: Verdict) -> bool {
+    /// Whether the same is tried elsewhere. `lost`: its connection has ended with it.
+    fn goes_on(&mut self, verdict: Verdict, lost: bool) -> bool {
         let harmless = verdict.executed == Executed::No || self.want.idempotent;
         let allowed = match verdict.again {
             Again::Never => false,
@@ -141,7 +141,8 @@ impl<'a, C: Connector> Using<'a, C> {
             return false;
         }
         let tried = self.tried.clone();
-        self.shared.enter(|core, _| core.may_retry(&tried)).unwrap_or(false)
+        let may = |core: &mut Core<_>| if lost { core.may_retry_lost(&tried) } else { core.may_retry(&tried) };
+        self.shared.enter(|core, _| may(core)).unwrap_or(false)
     }
 
     /// No connection for a further try: the earlier error says more, if there is one.
@@ -237,7 +238,10 @@ where
     });
     match (result, verdict) {
         (Ok(Ok(value)), _) => Ended::Good(value),
-        (Ok(Err(error)), Some(verdict)) => Ended::Failed { server, error, verdict, waited, used },
+        (Ok(Err(error)), Some(verdict)) => {
+            let lost = entry.connection.broken();
+            Ended::Failed { server, error, verdict, lost, waited, used }
+        }
         _ => Ended::TimedOut { server, waited, used },
     }
 }

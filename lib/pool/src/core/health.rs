@@ -228,6 +228,15 @@ impl<K: Carried> Core<K> {
         self.eligible.iter().any(|key| !tried.contains(key))
     }
 
+    /// Whether another one is wanted, wherever it is just now.
+    fn another_soon(&self, tried: &Tried) -> bool {
+        let wanted = |key: &Key| {
+            let row = self.servers.get(*key);
+            row.is_some_and(|row| row.state != ServerState::Leaving && self.rules.wants(row.tier))
+        };
+        self.ring.iter().any(|key| !tried.contains(key) && wanted(key))
+    }
+
     /// What a use has shown. For uses whose loan said nothing about the server's health.
     pub fn judge(&mut self, server: Key, judgement: Judgement, now: Moment, effects: &mut Effects<K>) {
         let stay = self.rules.suspect_stay;
@@ -421,17 +430,30 @@ impl<K: Carried> Core<K> {
     }
 
     pub const CREDIT_MAX: u32 = 1000;
+    /// A thousand tries: all that is under way may be lost at once, and is then tried again at once.
+    const RETRY_CREDIT_MAX: u32 = 100_000;
 
     /// Each request earns a part of a further try.
     #[inline]
     pub(super) fn credit_request(&mut self) {
-        self.retry_credit = (self.retry_credit + self.rules.retry_budget).min(Self::CREDIT_MAX);
+        self.retry_credit = (self.retry_credit + self.rules.retry_budget).min(Self::RETRY_CREDIT_MAX);
         self.speculate_credit = (self.speculate_credit + self.rules.speculate_budget).min(Self::CREDIT_MAX);
     }
 
     /// Whether a further try is within the budget; it counts as made.
     pub fn may_retry(&mut self, tried: &Tried) -> bool {
-        let allowed = self.rules.retry_budget > 0 && self.retry_credit >= 100 && self.another(tried);
+        let another = self.another(tried);
+        self.retries(another)
+    }
+
+    /// The same for what was lost with its connection: others may have lost theirs at the same time, and come back.
+    pub fn may_retry_lost(&mut self, tried: &Tried) -> bool {
+        let another = self.another(tried) || self.another_soon(tried);
+        self.retries(another)
+    }
+
+    fn retries(&mut self, another: bool) -> bool {
+        let allowed = self.rules.retry_budget > 0 && self.retry_credit >= 100 && another;
         if allowed {
             self.retry_credit -= 100;
             self.counters.retries += 1;

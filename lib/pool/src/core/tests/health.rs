@@ -263,6 +263,37 @@ fn pl_86_further_tries_are_a_fifth_of_requests_and_need_another_server() {
 }
 
 #[test]
+fn pl_86_all_that_a_server_loses_at_once_may_be_tried_elsewhere_at_once() {
+    let mut world = World::shared(&quiet(), 2, 1000);
+    for _ in 0..10 {
+        let under_way: Vec<_> = (0..60).map(|_| world.lent()).collect();
+        under_way.iter().for_each(|lent| world.back(lent));
+    }
+    let under_way: Vec<_> = (0..60).map(|_| world.lent()).collect();
+    let one = world.key(1);
+    let lost = under_way.iter().filter(|lent| lent.server == one).count();
+    assert!(lost > 20, "{lost}");
+    for lent in under_way.iter().filter(|lent| lent.server == one) {
+        world.end(lent, Ending::Finished);
+        assert!(world.core.may_retry(&Tried::from_slice(&[one])));
+    }
+}
+
+#[test]
+fn pl_86_what_was_lost_is_tried_at_whoever_comes_back() {
+    let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
+    let (one, two) = (world.key(1), world.key(2));
+    for lent in [world.lent(), world.lent()] {
+        world.end(&lent, Ending::Discarded);
+    }
+    assert_eq!([world.state(1), world.state(2)], [ServerState::Down, ServerState::Down]);
+    assert!(world.core.may_retry_lost(&Tried::from_slice(&[one])));
+    assert!(!world.core.may_retry_lost(&Tried::from_slice(&[one, two])));
+    // Whoever was answered, if badly, hears so at once.
+    assert!(!world.core.may_retry(&Tried::from_slice(&[one])));
+}
+
+#[test]
 fn pl_85_never_beside_the_first_while_anybody_waits() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
     let tried = Tried::from_slice(&[world.key(1)]);
