@@ -150,6 +150,7 @@ impl Hive {
 
     /// A store has refused what was written under this epoch.
     pub async fn stale(&self, lease: Name, epoch: Epoch) {
+        self.shared.counting().fences_refused += 1;
         self.tell(Input::Stale { lease, epoch }).await;
     }
 

@@ -3,17 +3,17 @@
 //! A term lives while its node is trusted and until the lease changes hands. Its end is one number that only falls to
 //! nothing: whoever has once been told that a term is dead never hears otherwise, whatever the heartbeat does meanwhile.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+mod atomic {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+}
+mod end;
+
+use std::{fmt, sync::Arc};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_runtime::{Clock, Moment};
 
+use self::end::End;
 use crate::contract::NodeId;
 
 /// (lease, epoch, holder): granted by a store's answer, dead for good once trust in it has run out. Cheap to clone;
@@ -37,17 +37,14 @@ struct Granted {
     lease: Name,
     epoch: Epoch,
     holder: NodeId,
-    /// In microseconds of the local clock; [`DEAD`] is final.
-    until: AtomicU64,
+    end: End,
     clock: Arc<dyn Clock>,
 }
-
-const DEAD: u64 = 0;
 
 impl Term {
     /// Only [`crate::Member`] makes terms, from what a store has answered. One that comes too late is born dead.
     pub(crate) fn granted(lease: Name, epoch: Epoch, holder: NodeId, until: Moment, clock: Arc<dyn Clock>) -> Term {
-        Term { granted: Arc::new(Granted { lease, epoch, holder, until: AtomicU64::new(until.0), clock }) }
+        Term { granted: Arc::new(Granted { lease, epoch, holder, end: End::at(until.0), clock }) }
     }
 
     pub fn lease(&self) -> &Name {
@@ -69,23 +66,12 @@ impl Term {
 
     /// The same, for those who are told what time it is.
     pub fn lives_at(&self, now: Moment) -> bool {
-        let mut until = self.granted.until.load(Ordering::Acquire);
-        while now.0 >= until {
-            if until == DEAD {
-                return false;
-            }
-            // Said once, it stays true: a beat that is answered at this very moment must find it dead.
-            match self.granted.until.compare_exchange(until, DEAD, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return false,
-                Err(extended) => until = extended,
-            }
-        }
-        true
+        self.granted.end.is_after(now.0)
     }
 
     /// When it ends, if no beat is answered before; the beginning of time if it has ended.
     pub fn until(&self) -> Moment {
-        Moment(self.granted.until.load(Ordering::Acquire))
+        Moment(self.granted.end.get())
     }
 
     /// What a write under this term shows. Of a dead term it is one that no store accepts.
@@ -105,20 +91,17 @@ impl Term {
 
     /// A beat was answered: it lives on, if it does. False: whoever holds it has found it dead, and it stays so.
     pub(crate) fn extend(&self, until: Moment) -> bool {
-        let longer = |was: u64| (was != DEAD && was < until.0).then_some(until.0);
-        match self.granted.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer) {
-            Ok(was) | Err(was) => was != DEAD,
-        }
+        self.granted.end.put_off(until.0)
     }
 
     /// The same term in another future: its end is its own.
     pub(crate) fn apart(&self) -> Term {
-        let Granted { lease, epoch, holder, until, clock } = &*self.granted;
-        Term::granted(lease.clone(), *epoch, *holder, Moment(until.load(Ordering::Acquire)), clock.clone())
+        let Granted { lease, epoch, holder, end, clock } = &*self.granted;
+        Term::granted(lease.clone(), *epoch, *holder, Moment(end.get()), clock.clone())
     }
 
     pub(crate) fn end(&self) {
-        self.granted.until.store(DEAD, Ordering::Release);
+        self.granted.end.now();
     }
 }
 

@@ -108,9 +108,9 @@ fn judge(number: u16) -> (Class, &'static str) {
     match number {
         number if is_end(number) => (Class::Retry, "no-connection"),
         1317 | 1969 | 3024 => (Class::Retry, "statement-ended"),
-        1044 | 1045 | 1129 | 1130 | 1698 | 1862 | 1820 | 3118 => (Class::Retry, "access-denied"),
-        1049 => (Class::Retry, "missing-database"),
-        1142 | 1143 | 1227 | 1370 => (Class::Retry, "no-privilege"),
+        1044 | 1045 | 1129 | 1130 | 1698 | 1862 | 1820 | 3118 => (Class::Fatal, "access-denied"),
+        1049 => (Class::Fatal, "missing-database"),
+        1142 | 1143 | 1227 | 1370 => (Class::Fatal, "no-privilege"),
         1290 | 1792 | 1836 => (Class::Retry, "read-only"),
         1213 | 1020 | 1062 => (Class::Retry, "collision"),
         1205 => (Class::Retry, "database-busy"),

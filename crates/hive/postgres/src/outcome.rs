@@ -1,4 +1,5 @@
-//! What an error of PostgreSQL or of the way to it means for a hive: nearly everything may pass, and a node waits for it.
+//! What an error of PostgreSQL or of the way to it means for a hive: nearly everything may pass, and a
+//! node waits for it. What only a person can mend is `Fatal`: whoever joins with it is told at once.
 
 use honeyflow_runtime::{Class, Failure};
 
@@ -83,9 +84,9 @@ pub(crate) fn is_of_use(error: &Error) -> bool {
 fn judge(state: &str) -> (Class, &'static str) {
     match state {
         "57P01" | "57P02" | "57P03" | "57P05" => (Class::Retry, "no-connection"),
-        "28P01" | "28000" => (Class::Retry, "access-denied"),
-        "3D000" => (Class::Retry, "missing-database"),
-        "42501" => (Class::Retry, "no-privilege"),
+        "28P01" | "28000" => (Class::Fatal, "access-denied"),
+        "3D000" => (Class::Fatal, "missing-database"),
+        "42501" => (Class::Fatal, "no-privilege"),
         // A standby cannot write, nor say where its log ends.
         "25006" | "55000" => (Class::Retry, "read-only"),
         "40P01" | "40001" => (Class::Retry, "collision"),

@@ -45,7 +45,8 @@ impl Member {
                 self.trust.beat_at = self.now;
                 self.trusted(sent.at, effects);
             }
-            Err(failure) if matches!(failure.class, Class::Fatal | Class::Reject) => {
+            // Whoever was a member has work to go on with once it is mended: it says so, and tries on.
+            Err(failure) if self.trust.heard_at.is_none() && matches!(failure.class, Class::Fatal | Class::Reject) => {
                 self.trust.phase = Phase::Gone;
                 effects.push(Effect::Refused(failure));
             }

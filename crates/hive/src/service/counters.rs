@@ -18,12 +18,20 @@ pub struct Counters {
     pub terms: BTreeMap<Name, u64>,
     /// Nodes that were buried, by whomever.
     pub burials: u64,
+    /// Writes under a fence of this node that a store has refused.
+    pub fences_refused: u64,
+    /// Steps of the store's clock that were seen.
+    pub clock_steps: u64,
 }
 
 impl Counters {
     pub(super) fn beat(&mut self, took: Duration) {
         self.beats += 1;
         self.beats_took += took;
+    }
+
+    pub(super) fn notice(&mut self, code: &str) {
+        self.clock_steps += u64::from(code == "clock-step");
     }
 
     /// `me`: whose terms are counted.

@@ -54,6 +54,8 @@ pub struct Snapshot {
     pub age: Option<Duration>,
     /// Nobody is declared dead and nothing changes while the store is silent: what is shown may be wrong by now.
     pub stale: bool,
+    /// Why the store was last asked in vain; none once it has answered again.
+    pub trouble: Option<Arc<Failure>>,
 }
 
 /// By those who cannot wait for room among the inputs. Only what is true now: it does not pile up.
@@ -73,6 +75,7 @@ pub(super) struct Shared {
     view: ArcSwapOption<View>,
     engaged: ArcSwap<Engaged>,
     heard_at: AtomicU64,
+    trouble: ArcSwapOption<Failure>,
     life: watch::Sender<Life>,
     trust: watch::Sender<Moment>,
     updates: broadcast::Sender<Update>,
@@ -104,6 +107,7 @@ impl Shared {
             view: ArcSwapOption::empty(),
             engaged: ArcSwap::from_pointee(unknown),
             heard_at: AtomicU64::new(0),
+            trouble: ArcSwapOption::empty(),
             life: watch::Sender::new(Life::Joining),
             trust: watch::Sender::new(Moment::default()),
             updates: broadcast::Sender::new(UPDATES_MAX),
@@ -147,7 +151,26 @@ impl Shared {
     pub fn snapshot(&self) -> Snapshot {
         let heard_at = self.heard_at.load(Ordering::Relaxed);
         let age = (heard_at > 0).then(|| self.clock.now().since(Moment(heard_at)));
-        Snapshot { view: self.view.load_full(), age, stale: age.is_none_or(|age| age >= self.time_to_live) }
+        let stale = age.is_none_or(|age| age >= self.time_to_live);
+        Snapshot { view: self.view.load_full(), age, stale, trouble: self.trouble.load_full() }
+    }
+
+    /// What came of asking the store. Said once for each kind of trouble, not with every beat.
+    pub fn store_answered<T>(&self, result: &Result<T, Failure>) {
+        let before = self.trouble.load();
+        match result {
+            Ok(_) if before.is_none() => {}
+            Ok(_) => {
+                self.trouble.store(None);
+                tracing::info!("the hive's store answers again");
+            }
+            Err(failure) => {
+                if before.as_ref().is_none_or(|before| before.code != failure.code) {
+                    tracing::warn!(code = &*failure.code, "the hive's store cannot be used: {}", failure.message);
+                }
+                self.trouble.store(Some(Arc::new(failure.clone())));
+            }
+        }
     }
 
     pub fn life(&self) -> watch::Receiver<Life> {

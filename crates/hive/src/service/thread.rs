@@ -181,19 +181,22 @@ impl Heart {
         match effect {
             Effect::Call { call, request, until } => {
                 let wait = until.since(self.shared.clock().now());
-                let beat = matches!(request, Request::Beat { .. }).then(|| self.shared.clone());
-                let asked = self.shared.store().call(request);
-                let answers = self.answers.clone();
+                let (is_beat, doing) = (matches!(request, Request::Beat { .. }), request.doing());
+                let (shared, answers) = (self.shared.clone(), self.answers.clone());
+                let asked = shared.store().call(request);
                 let began = Instant::now();
                 tokio::spawn(async move {
                     // The member itself knows when it is too late; here the connection is let go of.
                     let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, asked).await;
-                    if let Ok(result) = answer {
-                        if let Some(shared) = beat.filter(|_| result.is_ok()) {
-                            shared.counting().beat(began.elapsed());
-                        }
-                        let _ = answers.send(Input::Answer { call, result }).await;
+                    let Ok(result) = answer else {
+                        let said = format!("{doing}: no answer for {} ms; is the server overloaded?", wait.as_millis());
+                        return shared.store_answered::<Reply>(&Err(Failure::retry("no-answer", said)));
+                    };
+                    shared.store_answered(&result);
+                    if is_beat && result.is_ok() {
+                        shared.counting().beat(began.elapsed());
                     }
+                    let _ = answers.send(Input::Answer { call, result }).await;
                 });
             }
             Effect::Identify => self.step(Input::Identity(NodeId(Uuid::new_v4()))),
@@ -213,7 +216,10 @@ impl Heart {
             Effect::Changed { view, events } => self.shared.set_view(view, events),
             Effect::Engaged(engaged) => self.shared.set_engaged(engaged),
             Effect::Limits(version) => self.shared.set_limits_version(version),
-            Effect::Notice { code, message } => tracing::warn!(code, "{message}"),
+            Effect::Notice { code, message } => {
+                self.shared.counting().notice(code);
+                tracing::warn!(code, "{message}");
+            }
             Effect::Stuck => {
                 tracing::error!("the main runtime has stood still for half a minute; this node holds no lease");
                 if let Some(stuck) = &self.on_stuck {

@@ -1,9 +1,12 @@
-//! HV-83: the local stock and share under every interleaving that loom finds. The files are the shipped ones, compiled here
+//! HV-83: the local stock and share, and the end of a term, under every interleaving that loom finds. The files are the shipped ones, compiled here
 //! with loom's atomics.
 
 mod atomic {
     pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
+#[allow(dead_code, reason = "the product uses all of it, these tests a part")]
+#[path = "../../src/term/end.rs"]
+mod end;
 #[allow(dead_code, reason = "the product uses all of it, these tests a part")]
 #[path = "../../src/limit/gcra.rs"]
 mod gcra;
@@ -14,6 +17,7 @@ mod rate {
 #[path = "../../src/limit/stock.rs"]
 mod stock;
 
+use end::End;
 use gcra::{FullAt, Share};
 use loom::{sync::Arc, thread};
 use rate::Rate;
@@ -96,5 +100,49 @@ fn hv_83_takes_of_a_share_race() {
             .collect();
         let taken: usize = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
         assert_eq!(taken, 2);
+    });
+}
+
+/// Whoever works under a term looks at it at its last moment, while a beat is answered: either the beat finds it dead, or
+/// nobody was told that it is. What was said stays so.
+#[test]
+fn hv_83_a_look_at_a_term_races_with_the_beat_that_extends_it() {
+    explore(|| {
+        let end = Arc::new(End::at(10));
+        let looks: Vec<_> = (0..2)
+            .map(|_| {
+                let end = end.clone();
+                thread::spawn(move || (end.is_after(10), end.is_after(10)))
+            })
+            .collect();
+        let extended = end.put_off(20);
+        for look in looks {
+            let (first, second) = look.join().unwrap();
+            assert!(first || !second, "dead once, dead for good");
+            assert!(!(extended && !first), "whoever extends it learns that it was found dead");
+        }
+        assert_eq!(end.is_after(10), extended);
+    });
+}
+
+/// A lease is lost while a beat is answered and somebody looks: from the loss on it is dead for everybody.
+#[test]
+fn hv_83_the_loss_of_a_term_races_with_the_beat_that_extends_it() {
+    explore(|| {
+        let end = Arc::new(End::at(10));
+        let extending = {
+            let end = end.clone();
+            thread::spawn(move || end.put_off(20))
+        };
+        let looking = {
+            let end = end.clone();
+            thread::spawn(move || (end.is_after(5), end.is_after(5)))
+        };
+        end.now();
+        assert!(!end.is_after(5), "lost is lost");
+        let (first, second) = looking.join().unwrap();
+        assert!(first || !second);
+        extending.join().unwrap();
+        assert!(!end.is_after(5) && !end.put_off(30));
     });
 }

@@ -260,6 +260,49 @@ impl HiveStore for Switch {
     }
 }
 
+/// A store that refuses whoever asks it, as long as it is told to.
+struct Refusing {
+    store: Arc<MemoryHive>,
+    with: Mutex<Option<Failure>>,
+}
+
+impl HiveStore for Refusing {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        match self.with.lock().unwrap().clone() {
+            Some(failure) => std::future::ready(Err(failure)).boxed(),
+            None => self.store.call(request),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+}
+
+/// HV-22: why the store cannot be used is known as long as it is so, and no longer. Whoever was a member outlasts a
+/// password that is changed; whoever comes with a wrong one is told at once.
+#[tokio::test]
+async fn hv_22_a_store_that_refuses_is_told_of_and_outlasted() {
+    let denied = Failure::fatal("access-denied", "beat: who are you?");
+    let store = Arc::new(Refusing { store: memory(), with: Mutex::new(Some(denied.clone())) });
+    let refused = soon(Hive::join(store.clone(), options("a"))).await.err().expect("it is told");
+    assert_eq!(refused.code, "access-denied");
+
+    *store.with.lock().unwrap() = None;
+    let hive = soon(Hive::join(store.clone(), options("a"))).await.unwrap();
+    let trouble = || hive.view().trouble.map(|failure| failure.code.clone());
+    assert_eq!(trouble(), None);
+    *store.with.lock().unwrap() = Some(denied);
+    until(|| trouble().as_deref() == Some("access-denied")).await;
+    // Others have buried it meanwhile: it comes back all the same.
+    let id = hive.node().expect("a member");
+    soon(store.store.call(Request::Leave { node: id })).await.unwrap();
+    until(|| hive.view().stale).await;
+    *store.with.lock().unwrap() = None;
+    until(|| trouble().is_none() && hive.node().is_some_and(|node| node != id) && !hive.view().stale).await;
+    soon(hive.leave()).await;
+}
+
 /// A store that holds up whoever asks it: the heartbeat's own thread.
 struct Gate {
     store: Arc<MemoryHive>,

@@ -23,6 +23,8 @@ pub struct HiveConfig {
     pub engaged_ttl: Duration,
     pub count_every: Duration,
     pub expected_nodes: u64,
+    pub require_replica: bool,
+    pub one_writer: bool,
 }
 
 /// What this node does for the others.
@@ -64,6 +66,8 @@ pub fn read(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<H
         engaged_ttl: values.duration("engaged-ttl")?,
         count_every: values.duration("count-every")?,
         expected_nodes: values.count("expected-nodes")?,
+        require_replica: values.boolean("require-replica")?,
+        one_writer: values.boolean("one-writer")?,
     };
     check_relations(&hive, &values, problems);
     Some(hive)

@@ -177,6 +177,18 @@ pub const HIVE: &[Key] = &[
         "16",
         "By how many nodes limits are divided as long as the store has told none.",
     ),
+    default(
+        "require-replica",
+        Shape::Boolean,
+        "true",
+        "Redis with replicas: a lease counts once one of them has it. Without, a failover of Redis may forget it.",
+    ),
+    default(
+        "one-writer",
+        Shape::Boolean,
+        "false",
+        "MySQL in a cluster of several writers: says that all nodes reach one and the same server. Others are refused.",
+    ),
 ];
 
 pub const ENGINE: &[Key] = &[

@@ -14,8 +14,8 @@ use honeyflow_runtime::{Class, Failure};
 
 use super::company::{self, Joiner};
 use crate::{
-    config::{Config, SourceConfig},
-    registry::HivePlace,
+    config::{Config, HiveConfig, SourceConfig},
+    registry::{HivePlace, Trust},
 };
 
 /// Two heartbeats for the next queen to get ready, and the words of good-bye. Without the store the row stays until it is
@@ -171,7 +171,10 @@ fn place_of(config: &Config, source: &SourceConfig) -> Result<HivePlace, Failure
 /// Where the queen counts, and under which name.
 pub fn own_place(config: &Config) -> Result<(HivePlace, String), Failure> {
     let place = match (&config.hive.url, config.sources.first()) {
-        (Some(url), _) => HivePlace::of(url, "hive.url", folder(config))?,
+        (Some(url), _) => {
+            let HiveConfig { require_replica, one_writer, .. } = config.hive;
+            HivePlace::of(url, "hive.url", folder(config))?.trusted(Trust { require_replica, one_writer })
+        }
         (None, Some(source)) => place_of(config, source)?,
         (None, None) => {
             return Err(Failure::fatal("no-source", "the configuration has no source; [source.NAME] with a url"));

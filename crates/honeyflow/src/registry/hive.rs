@@ -33,6 +33,20 @@ pub struct HivePlace {
     kind: Kind,
     /// Two addresses of one database have the same.
     identity: String,
+    trust: Trust,
+}
+
+/// What a person says of the server.
+#[derive(Clone, Copy)]
+pub struct Trust {
+    pub require_replica: bool,
+    pub one_writer: bool,
+}
+
+impl Default for Trust {
+    fn default() -> Trust {
+        Trust { require_replica: true, one_writer: false }
+    }
 }
 
 #[derive(Clone)]
@@ -76,7 +90,8 @@ impl Server {
         }
     }
 
-    fn open(self, url: &str, hive: &str) -> Result<Arc<dyn HiveStore>, Failure> {
+    #[cfg_attr(not(all(feature = "mysql", feature = "redis")), expect(unused_variables, reason = "those need it"))]
+    fn open(self, url: &str, hive: &str, trust: Trust) -> Result<Arc<dyn HiveStore>, Failure> {
         match self {
             #[cfg(feature = "postgres")]
             Server::Postgres => {
@@ -86,12 +101,14 @@ impl Server {
             #[cfg(feature = "mysql")]
             Server::Mysql => {
                 use honeyflow_hive_mysql::{MysqlHive, Options};
-                Ok(Arc::new(MysqlHive::open(&Options { hive: hive.into(), ..Options::new(url) })?))
+                let Trust { one_writer, .. } = trust;
+                Ok(Arc::new(MysqlHive::open(&Options { hive: hive.into(), one_writer, ..Options::new(url) })?))
             }
             #[cfg(feature = "redis")]
             Server::Redis => {
                 use honeyflow_hive_redis::{Options, RedisHive};
-                Ok(Arc::new(RedisHive::open(&Options { hive: hive.into(), ..Options::new(url) })?))
+                let Trust { require_replica, .. } = trust;
+                Ok(Arc::new(RedisHive::open(&Options { hive: hive.into(), require_replica, ..Options::new(url) })?))
             }
         }
     }
@@ -107,14 +124,20 @@ impl HivePlace {
         if let Some(path) = text.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
             let path = folder.join(path);
             let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
-            return Ok(HivePlace { kind: Kind::Sqlite(path), identity: format!("sqlite:{}", identity.display()) });
+            let identity = format!("sqlite:{}", identity.display());
+            return Ok(HivePlace { kind: Kind::Sqlite(path), identity, trust: Trust::default() });
         }
         if let Some(server) = text.split_once(':').and_then(|(scheme, _)| Server::of(scheme)) {
             let identity = server.identity(text);
-            return Ok(HivePlace { kind: Kind::Server(server, Arc::new(url)), identity });
+            return Ok(HivePlace { kind: Kind::Server(server, Arc::new(url)), identity, trust: Trust::default() });
         }
         let known = HIVE_SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ");
         Err(Failure::fatal("unknown-url", format!("{place}: this build has no hive for this address; it has {known}")))
+    }
+
+    #[must_use]
+    pub fn trusted(self, trust: Trust) -> HivePlace {
+        HivePlace { trust, ..self }
     }
 
     pub fn is_same(&self, other: &HivePlace) -> bool {
@@ -137,7 +160,7 @@ impl HivePlace {
                 };
                 Ok(Arc::new(honeyflow_hive_sqlite::SqliteHive::open(&options)?))
             }
-            Kind::Server(server, url) => server.open(url.reveal(), hive),
+            Kind::Server(server, url) => server.open(url.reveal(), hive, self.trust),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::config::{Config, FieldType, NodeConfig, SinkConfig};
 
 pub use bind::{Bound, bind, problem};
 pub use database::{Database, Installed};
-pub use hive::{HIVE_SCHEMES, HivePlace};
+pub use hive::{HIVE_SCHEMES, HivePlace, Trust};
 
 /// Databases whose outbox this build reads.
 #[cfg(not(feature = "postgres"))]

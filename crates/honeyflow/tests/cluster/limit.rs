@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{http, node::Node, shop::Shop};
+use crate::{http, node::Node, shop::Shop, wait};
 
 const BOOKS: u32 = 100;
 const RATE: f64 = 20.0;
@@ -59,4 +59,63 @@ fn hv_74_two_nodes_together_call_no_more_often_than_the_limit_says() {
     for node in [a, b] {
         node.stop();
     }
+}
+
+/// HV-71, HV-77: what a person sets is in force for all nodes without a restart, outlives one, and is to be seen.
+#[test]
+fn hv_77_a_limit_is_listed_set_and_audited() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let node = start(&shop, "a");
+    shop.until_quiet(&[&node]);
+    let listed = || shop.ask("a", &["limit", "list"]).remove(0);
+    let told = listed();
+    assert_eq!((&told["limit"], &told["rate"], &told["set"]), (&"api".into(), &"20/s".into(), &false.into()), "{told}");
+
+    let set = shop.ask("a", &["limit", "set", "api", "40/s", "--burst", "8"]).remove(0);
+    assert_eq!((&set["rate"], &set["burst"]), (&"40/s".into(), &8.into()), "{set}");
+    assert!(set["version"].as_u64() > told["version"].as_u64(), "{set}");
+    let pending = shop.run("a", &["limit", "set", "api", "50/s"]);
+    assert!(pending.code != 0 && pending.err.contains("on its way"), "{}", pending.err);
+    let in_force = wait::until("it is in force", || Some(listed()).filter(|limit| limit["rate"] == "40/s"));
+    assert_eq!(
+        (&in_force["burst"], &in_force["set"], &in_force["configured"]),
+        (&8.into(), &true.into(), &"20/s".into())
+    );
+
+    // The configuration says what it said before: that is no reason to set it back.
+    node.stop();
+    let node = shop.launch("a").ready();
+    shop.change("limited", "true");
+    let audited = shop.ask("a", &["limit", "audit", "api", "--for", "2s"]);
+    assert!(audited.iter().all(|row| row["issued"].as_u64() <= row["allowed"].as_u64()), "{audited:?}");
+    assert!(!audited.is_empty(), "something was given out meanwhile");
+    assert_eq!(listed()["rate"], "40/s");
+    shop.until_quiet(&[&node]);
+    let shown = shop.ask("a", &["limit", "show", "api"]).remove(0);
+    assert!(shown["buckets"][0]["issued"].as_u64() >= Some(u64::from(BOOKS)), "{shown}");
+    node.stop();
+}
+
+/// What was meant is said; nothing is changed.
+#[test]
+fn a_limit_that_cannot_be_set_says_why() {
+    let Some(shop) = Shop::new(1) else { return };
+    let node = start(&shop, "a");
+    let before = shop.ask("a", &["limit", "list"]);
+    for (words, told) in [
+        (&["limit", "set", "api", "40"][..], "40"),
+        (&["limit", "set", "api", "0/s"], "0/s"),
+        (&["limit", "set", "api", "-4/s"], "-4/s"),
+        (&["limit", "set", "api", "10/fortnight"], "fortnight"),
+        (&["limit", "set", "api", "10000/month"], "not the kind"),
+        (&["limit", "set", "api", "40/s", "--after", "soon"], "soon"),
+        (&["limit", "set", "aip", "40/s"], "api"),
+        (&["limit", "show", "aip"], "api"),
+        (&["limit", "audit", "api", "--for", "1"], "duration"),
+    ] {
+        let ran = shop.run("a", words);
+        assert!(ran.code > 0 && ran.err.contains(told), "{words:?}: {} {}", ran.code, ran.err);
+    }
+    assert_eq!(shop.ask("a", &["limit", "list"]), before);
+    node.stop();
 }

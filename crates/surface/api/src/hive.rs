@@ -116,6 +116,8 @@ pub(crate) fn json(of: &HiveView, seen: &HiveSeen) -> Value {
         "answers": view.is_some(),
         "heard_ms_ago": seen.snapshot.age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         "stale": seen.snapshot.stale,
+        // by its code: messages are for the log, this is read by whoever reaches the port
+        "trouble": seen.snapshot.trouble.as_ref().map(|failure| &failure.code),
         "nodes": nodes,
         "shards": shards,
     })

@@ -168,6 +168,14 @@ impl Scrape {
         took.encode(encoder.encode_descriptor("hive_beat_seconds", help, None, MetricType::Counter)?)?;
         let burials = self.seen.hives.iter().map(|hive| hive.counters.burials).sum();
         counter(encoder, "hive_burials", "Nodes buried, as this node has heard", burials)?;
+        let steps = self.seen.hives.iter().map(|hive| hive.counters.clock_steps).sum();
+        counter(encoder, "hive_clock_steps", "Steps of the clock of a hive's store", steps)?;
+        // The engine's writes go to the store of the events, not through the hive.
+        let told: u64 = self.seen.hives.iter().map(|hive| hive.counters.fences_refused).sum();
+        let refused = told + self.seen.status.fenced;
+        counter(encoder, "hive_fence_refused", "Writes that a store has refused for their fence", refused)?;
+        let up = self.seen.hives.iter().all(|hive| hive.snapshot.trouble.is_none());
+        gauge(encoder, "hive_store_up", "1 if the hive's stores answer this node's heartbeat", u64::from(up))?;
         let terms = self.seen.hives.iter().flat_map(|hive| &hive.counters.terms);
         let mut causes = std::collections::BTreeMap::<&str, u64>::new();
         terms.for_each(|(cause, count)| *causes.entry(cause).or_default() += count);
@@ -252,7 +260,7 @@ fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[Counted]) -> fmt::Result {
     family(
         encoder,
         "limit_mode",
-        "What decides now: pool, exact, calendar, slots, or safe, closed, open",
+        "What decides now: pool, lease, exact, calendar, slots, or safe, closed, open",
         level,
         mode,
     )?;

@@ -10,7 +10,8 @@ use honeyflow_event::Name;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    answer, hive,
+    answer,
+    hive::{self, HiveSeen},
     sample::{Obstacle, obstacles, stopped},
     serve::App,
 };
@@ -26,10 +27,12 @@ pub(crate) async fn ready(app: &Arc<App>) -> Response<Body> {
     let status = (app.node.engine)();
     let obstacles = obstacles(&app.node, &status, &lags, &hives);
     let stopped = stopped(&status);
-    if obstacles.is_empty() && stopped.is_empty() {
+    let unheard: Vec<_> = hives.iter().filter(|hive| hive.snapshot.stale).filter_map(unheard).collect();
+    if obstacles.is_empty() && stopped.is_empty() && unheard.is_empty() {
         return answer::json(StatusCode::OK, &json!({ "status": "ready" }));
     }
-    let reasons: Vec<_> = obstacles.iter().map(reason).chain(stopped.iter().map(has_stopped)).collect();
+    let reasons = obstacles.iter().map(reason).chain(stopped.iter().map(has_stopped)).chain(unheard);
+    let reasons: Vec<_> = reasons.collect();
     if obstacles.is_empty() {
         // it takes events, answers searches and works on all the rest: whoever sends requests here may go on
         return answer::json(StatusCode::OK, &json!({ "status": "degraded", "reasons": reasons }));
@@ -39,6 +42,12 @@ pub(crate) async fn ready(app: &Arc<App>) -> Response<Body> {
 
 fn has_stopped(workflow: &Name) -> Value {
     json!({ "code": "workflow-stopped", "workflow": workflow, "message": "this workflow has stopped, its events wait; /v1/status says why" })
+}
+
+/// Limits are the safe ones meanwhile, and nobody is counted.
+fn unheard(hive: &HiveSeen) -> Option<Value> {
+    let cause = &hive.snapshot.trouble.as_ref()?.code;
+    Some(json!({ "code": "hive-away", "cause": cause, "message": "the hive's store cannot be used; the log says why" }))
 }
 
 fn reason(obstacle: &Obstacle) -> Value {

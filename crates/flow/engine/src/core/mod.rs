@@ -94,12 +94,17 @@ impl Row {
     }
 }
 
+/// With so small a part of an epoch's sequence left, the next epoch is asked for: nobody waits for it.
+const AHEAD_PART: u32 = 64;
+
 /// What belongs to one source: its lease, its stamps, its rows in flight.
 pub(crate) struct SourceState {
     pub term: Option<Term>,
     pub trust_until: Moment,
     /// A new epoch was asked for; writes of the old one wait.
     pub minting: bool,
+    /// It was asked for in good time: what is left of the old one is drawn meanwhile.
+    pub minting_ahead: bool,
     pub sequence: u32,
     pub recovered: bool,
     pub recovering: bool,
@@ -294,6 +299,7 @@ impl Core {
         let state = &mut self.sources[source];
         let minted = state.minting && state.recovered;
         state.minting = false;
+        state.minting_ahead = false;
         state.sequence = 0;
         // The term before was to be left, this one is not.
         state.leaving = false;
@@ -388,16 +394,21 @@ impl Core {
         let sequence_max = self.plan.limits.sequence_max;
         let state = &mut self.sources[source as usize];
         let epoch = state.term.as_ref()?.epoch();
-        if state.minting {
+        if state.awaits_epoch() {
             return None;
         }
         if state.sequence >= sequence_max {
             if crate::planted::on("PB-5") {
                 state.sequence = 0;
             } else {
+                state.minting_ahead = false;
                 self.mint(source, Epoch(0), effects);
                 return None;
             }
+        }
+        if state.sequence >= sequence_max - sequence_max / AHEAD_PART && !state.minting {
+            self.mint(source, Epoch(0), effects);
+            self.sources[source as usize].minting_ahead = true;
         }
         let state = &mut self.sources[source as usize];
         state.sequence += 1;
@@ -409,6 +420,8 @@ impl Core {
 
     pub(crate) fn mint(&mut self, source: SourceId, floor: Epoch, effects: &mut Vec<Effect>) {
         let state = &mut self.sources[source as usize];
+        // Whoever asks has found the old one to be of no use.
+        state.minting_ahead = false;
         if state.minting || state.term.is_none() {
             return;
         }
@@ -441,6 +454,11 @@ pub(crate) fn id(index: usize) -> u16 {
 }
 
 impl SourceState {
+    /// Nothing can be stamped before it comes.
+    pub fn awaits_epoch(&self) -> bool {
+        self.minting && !self.minting_ahead
+    }
+
     /// What an earlier owner has begun for a row's targets and left in its journal.
     fn begun(&self, event: &Event, owed: &[(&Target, u16, usize)], plan: &Plan) -> Begun {
         if self.checkpoints.is_empty() {
@@ -468,6 +486,7 @@ impl SourceState {
             term: None,
             trust_until: Moment::default(),
             minting: false,
+            minting_ahead: false,
             sequence: 0,
             recovered: false,
             recovering: false,

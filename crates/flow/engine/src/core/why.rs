@@ -100,7 +100,7 @@ impl Core {
     /// awaited.
     fn gives_out(&self, source: SourceId) -> bool {
         let state = &self.sources[source as usize];
-        !self.draining && self.is_trusted(source) && !state.leaving && !state.minting
+        !self.draining && self.is_trusted(source) && !state.leaving && !state.awaits_epoch()
     }
 
     fn reason_in_queue(&self, run: &RunState, queue: usize) -> &'static str {

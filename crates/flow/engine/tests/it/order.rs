@@ -67,6 +67,39 @@ fn rl_10_refused_by_a_newer_epoch_is_not_superseded() {
     assert_eq!(table.alarms, ["sink-ahead"]);
 }
 
+/// HV-50: the next epoch is asked for before the old one is used up, and nothing waits for it.
+#[test]
+fn hv_50_an_epoch_that_runs_short_is_followed_without_a_pause() {
+    let limits = Limits { sequence_max: 128, ..Limits::default() };
+    let mut table = Table::with_limits(&plain(), limits);
+    let mut row = 0;
+    let mut load = |table: &mut Table| {
+        row += 1;
+        table.rows(&[(row, &row.to_string())]);
+        let stamp = table.given.front().map(|(_, work)| work.items[0].stamp);
+        if stamp.is_some() {
+            table.done("load");
+            table.done("index");
+            table.commit();
+        }
+        stamp
+    };
+    let first = load(&mut table).expect("stamped");
+    while table.minted == 0 {
+        assert!(load(&mut table).is_some_and(|stamp| stamp.epoch() == first.epoch()));
+    }
+    // What was asked for is on its way: work goes on under what is left of the old epoch.
+    let meanwhile = load(&mut table).expect("nothing waits");
+    assert_eq!((meanwhile.epoch(), table.minted), (first.epoch(), 1));
+    assert!(meanwhile.sequence() > 120, "{meanwhile}");
+    // Used up: only now it waits, and goes on as soon as the new one is there.
+    while load(&mut table).is_some() {}
+    assert_eq!(table.minted, 1);
+    table.mint();
+    let (_, work) = table.next();
+    assert!(work.items[0].stamp.epoch() > first.epoch());
+}
+
 /// WF-23: a row that two workflows owe goes with the last of them.
 #[test]
 fn wf_23_a_row_goes_with_its_last_obligation() {

@@ -32,11 +32,11 @@ async fn opening_asks_nothing_and_every_trouble_says_what_to_do() {
     assert!(down.2.contains("is the server up"), "{}", down.2);
     let Some(place) = Place::fresh().await else { return };
     let missing = refused(Options::new(at(&place.url, "no_such_database"))).await;
-    assert_eq!((missing.0, &*missing.1), (Class::Retry, "missing-database"), "{}", missing.2);
+    assert_eq!((missing.0, &*missing.1), (Class::Fatal, "missing-database"), "{}", missing.2);
     assert!(missing.2.contains("create it"), "{}", missing.2);
     let (_, server) = place.url.split_once('@').unwrap();
     let denied = refused(Options::new(format!("mysql://honeyflow:wrong-s3cret@{server}"))).await;
-    assert_eq!((denied.0, &*denied.1), (Class::Retry, "access-denied"), "{}", denied.2);
+    assert_eq!((denied.0, &*denied.1), (Class::Fatal, "access-denied"), "{}", denied.2);
     assert!(denied.2.contains("user and password") && !denied.2.contains("s3cret"), "{}", denied.2);
 }
 

@@ -75,14 +75,14 @@ async fn what_cannot_be_reached_says_what_to_do() {
     let (before, server) = field.url.split_once('@').unwrap();
     let (address, _) = server.split_once('/').unwrap();
     let user = before.rsplit_once(':').unwrap().0;
-    for (url, expected, told) in [
-        (format!("{user}:wrong@{server}"), "access-denied", "password"),
-        (format!("{before}@{address}/nowhere"), "missing-database", "create it"),
-        ("postgres://nobody@127.0.0.1:1/shop".to_owned(), "no-connection", "is the server up"),
-        (format!("{}?sslmode=require", field.url), "no-tls", "TLS"),
+    for (url, class, expected, told) in [
+        (format!("{user}:wrong@{server}"), Class::Fatal, "access-denied", "password"),
+        (format!("{before}@{address}/nowhere"), Class::Fatal, "missing-database", "create it"),
+        ("postgres://nobody@127.0.0.1:1/shop".to_owned(), Class::Retry, "no-connection", "is the server up"),
+        (format!("{}?sslmode=require", field.url), Class::Retry, "no-tls", "TLS"),
     ] {
         let failure = failure_of(&url).await;
-        assert_eq!((failure.class, &*failure.code), (Class::Retry, expected), "{failure}");
+        assert_eq!((failure.class, &*failure.code), (class, expected), "{failure}");
         assert!(failure.message.contains(told), "{failure}");
         assert!(!failure.message.contains("wrong"), "a password is never shown: {failure}");
     }
@@ -107,7 +107,7 @@ async fn a_missing_privilege_says_what_to_grant() {
     let (_, server) = field.url.split_once('@').unwrap();
     let url = format!("postgres://{role}:x@{server}");
     let failure = failure_of(&url).await;
-    assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-privilege"), "{failure}");
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "no-privilege"), "{failure}");
     assert!(failure.message.contains("grant create on schema"), "{failure}");
     field.run(&schema::ddl()).await;
     let failure = failure_of(&url).await;

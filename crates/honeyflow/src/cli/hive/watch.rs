@@ -1,11 +1,12 @@
-//! `honeyflow hive watch`: the table of `list`, again and again, and below it what has happened last. As JSON: one object
-//! per event, as it happens. Ends when it is interrupted.
+//! `honeyflow hive watch`: who leads and how many have traffic, the table of `list`, and what has happened last, again and
+//! again. As JSON: what stands, then one object per event as it happens. Ends when it is interrupted.
 
 use std::time::Duration;
 
 use honeyflow_hive::{
     Reply, Request,
-    contract::{Event, View},
+    contract::{Event, QUEEN, View},
+    roster,
 };
 use serde_json::json;
 
@@ -56,9 +57,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
 }
 
 async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
-    let rows = list::rows(hives).await?;
-    let mut lines = String::new();
+    let (mut heads, mut rows, mut lines) = (String::new(), Vec::new(), String::new());
     for hive in hives {
+        let view = hive.view().await?;
+        heads.push_str(&crate::escape::line(&head(hive, &view)));
+        heads.push('\n');
+        rows.extend(list::of(&view, &shown(hive)));
         let history = Request::History { lease: None, until_ms: None, max: EVENTS_SHOWN };
         let Reply::History(events) = hive.call(history).await? else { continue };
         for event in events.iter().rev() {
@@ -70,8 +74,31 @@ async fn draw(hives: &[Opened], context: &Context) -> Result<(), Fault> {
         // from the top left corner, the rest cleared
         context.output.print("\x1b[H\x1b[2J")?;
     }
+    context.output.print(&format!("{heads}\n"))?;
     list::print(&rows, context)?;
     context.output.print(&format!("\n{lines}"))
+}
+
+/// In one line: whom the hive follows, and how much of it is at work.
+fn head(hive: &Opened, view: &View) -> String {
+    let queen = queen(view).map_or_else(|| "nobody".to_owned(), |queen| queen.name);
+    let counts = &view.head.counts;
+    let shards = hive.sources.iter().map(|source| {
+        let (held, all) = roster::shards_held(view, source);
+        format!(", {source}: {held} of {all} shards held")
+    });
+    let shards: String = shards.collect();
+    let (hive, epoch) = (shown(hive), epoch(view));
+    format!("{hive}: queen {queen}, epoch {epoch}, {} of {} nodes engaged{shards}", counts.engaged, counts.alive)
+}
+
+fn queen(view: &View) -> Option<roster::Entry> {
+    roster::of(view).into_iter().find(|entry| entry.queen)
+}
+
+/// Of the queen's lease; 0 if nobody ever was.
+fn epoch(view: &View) -> u64 {
+    view.leases.iter().find(|lease| &*lease.name == QUEEN).map_or(0, |lease| lease.epoch.0)
 }
 
 fn line(event: &Event) -> String {
@@ -89,10 +116,13 @@ async fn tell(hive: &Opened, seen: &mut Option<u64>, context: &Context) -> Resul
     };
     let version = match hive.call(asked).await? {
         Reply::View(view) => {
-            let View { head, .. } = &*view;
-            let nodes = list::of(&view, &shown(hive));
-            context.output.object(&json!({ "hive": shown(hive), "version": head.version, "nodes": nodes }))?;
-            head.version
+            let counts = &view.head.counts;
+            context.output.object(&json!({
+                "hive": shown(hive), "version": view.head.version, "queen": queen(&view).map(|queen| queen.id),
+                "epoch": epoch(&view).to_string(), "alive": counts.alive, "engaged": counts.engaged,
+                "nodes": list::of(&view, &shown(hive)),
+            }))?;
+            view.head.version
         }
         Reply::Events(events) => {
             for event in &events.events {

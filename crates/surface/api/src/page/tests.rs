@@ -92,7 +92,7 @@ fn hive(text: &str) -> HiveSeen {
         me: Some(id),
         is_queen: true,
         engaged: Engaged { count: Some(1), divisor: 1, stale: false },
-        snapshot: Snapshot { view: None, age: None, stale: false },
+        snapshot: Snapshot { view: None, age: None, stale: false, trouble: None },
         counters: Counters::default(),
         view: Ok(hive::View { nodes: vec![node], leases, ..hive::View::default() }),
     }

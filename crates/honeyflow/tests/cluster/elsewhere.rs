@@ -1,0 +1,121 @@
+//! Nodes that meet on another server than the one with the events: `[hive] url`.
+
+use honeyflow_services::Throwaway;
+use serde_json::Value;
+
+use crate::{http, node::Node, shop::Shop, wait};
+
+const BOOKS: u32 = 60;
+
+/// Configured as ever, and the hive at this address.
+fn configure(shop: &Shop, name: &str, url: &str) {
+    shop.configure(name, "");
+    let file = shop.home().join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(&file).expect("a file");
+    let elsewhere = text.replace("[hive]\n", &format!("[hive]\nurl = \"{url}\"\n"));
+    assert_ne!(elsewhere, text);
+    std::fs::write(file, elsewhere).expect("a file");
+}
+
+fn two(shop: &Shop, url: &str) -> [Node; 2] {
+    let nodes = ["a", "b"].map(|name| {
+        configure(shop, name, url);
+        shop.launch(name).ready()
+    });
+    shop.until_shared(&["a", "b"]);
+    nodes
+}
+
+/// Both have joined there, and one of them leads.
+fn until_met(shop: &Shop, scheme: &str) -> Value {
+    wait::until("both have met, and one is queen", || {
+        let rows = shop.ask("a", &["hive", "list"]);
+        let there = |row: &&Value| row["hive"].as_str().is_some_and(|hive| hive.starts_with(scheme));
+        let met: Vec<&Value> = rows.iter().filter(there).filter(|row| row["state"] != "gone").collect();
+        let queen = met.iter().find(|row| row["queen"] == true)?;
+        (met.len() == 2).then(|| (*queen).clone())
+    })
+}
+
+fn readiness(node: &Node) -> Value {
+    let answer = http::get(&node.address().expect("an address"), "/ready").expect("an answer");
+    serde_json::from_str(&answer.body).expect("JSON")
+}
+
+/// HV-43: what protects events stands with the events. Without the other server they are worked on, limits aside, and it may
+/// come back with nothing in it.
+#[test]
+fn hv_43_a_redis_that_is_lost_with_all_it_knew_costs_no_event() {
+    let (Some(shop), Some(mut redis)) = (Shop::new(BOOKS), honeyflow_services::throwaway_redis()) else { return };
+    let [a, b] = two(&shop, redis.url());
+    until_met(&shop, "redis:");
+    assert_eq!(readiness(&a)["status"], "ready");
+    redis.kill();
+    shop.change("without it", "true");
+    shop.until_quiet(&[&a, &b]);
+    shop.assert_done();
+    let away = wait::until("it is told", || Some(readiness(&a)).filter(|told| told["status"] == "degraded"));
+    assert_eq!(
+        (&away["reasons"][0]["code"], &away["reasons"][0]["cause"]),
+        (&"hive-away".into(), &"no-connection".into())
+    );
+    a.until_says("the hive's store cannot be used");
+    redis.start().expect("it starts again, empty");
+    until_met(&shop, "redis:");
+    a.until_says("the hive's store answers again");
+    shop.change("with it", "true");
+    shop.until_quiet(&[&a, &b]);
+    shop.assert_done();
+    wait::until("nothing is the matter", || (readiness(&a)["status"] == "ready").then_some(()));
+    for node in [a, b] {
+        node.stop();
+    }
+}
+
+/// HV-1: the queen of a hive on MariaDB, over events on PostgreSQL.
+#[test]
+fn hv_1_nodes_meet_on_mariadb() {
+    let (Some(shop), Some(mariadb)) = (Shop::new(BOOKS), honeyflow_services::throwaway_mariadb()) else { return };
+    let [a, b] = two(&shop, mariadb.url());
+    let queen = until_met(&shop, "mysql:");
+    assert!(["a", "b"].map(Value::from).contains(&queen["name"]), "{queen}");
+    let watched = shop.ask("b", &["hive", "watch", "--looks", "1"]);
+    assert_eq!((&watched[0]["queen"], &watched[0]["alive"]), (&queen["id"], &2.into()), "{watched:?}");
+    let epoch = watched[0]["epoch"].as_str().and_then(|epoch| epoch.parse::<u64>().ok());
+    assert!(epoch.is_some_and(|epoch| epoch > 0), "{watched:?}");
+    let drawn = shop.run("a", &["hive", "watch", "--looks", "1"]);
+    let head = drawn.out.lines().next().unwrap_or_default();
+    assert!(head.contains(&format!("queen {}", queen["name"].as_str().unwrap_or("?"))), "{}", drawn.out);
+    assert!(head.contains("of 2 nodes engaged"), "{}", drawn.out);
+    shop.change("on two servers", "true");
+    shop.until_quiet(&[&a, &b]);
+    shop.assert_done();
+    for node in [a, b] {
+        node.stop();
+    }
+}
+
+/// A server that does not know us is told at once, by its name and with what to do; nothing is started and nothing secret
+/// is shown.
+#[test]
+fn a_node_that_the_hives_server_refuses_does_not_start() {
+    let refused = |server: Option<Throwaway>, wrong: fn(&str) -> String| {
+        let (Some(shop), Some(server)) = (Shop::new(BOOKS), server) else { return };
+        std::fs::write(shop.home().join("elsewhere"), wrong(server.url())).expect("a file");
+        std::fs::set_permissions(shop.home().join("elsewhere"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("a file of ours");
+        configure(&shop, "a", "file:elsewhere");
+        let ran = shop.run("a", &["start", "--yes"]);
+        assert_ne!(ran.code, 0, "{}", ran.out);
+        assert!(ran.err.contains("access-denied") && ran.err.contains("password"), "{}", ran.err);
+        assert!(!ran.err.contains("wr0ng"), "{}", ran.err);
+    };
+    let with_password = |url: &str| {
+        let (scheme, rest) = url.split_once("://").expect("a URL");
+        let server = rest.rsplit_once('@').map_or(rest, |(_, server)| server);
+        format!("{scheme}://nobody:wr0ng@{server}")
+    };
+    refused(honeyflow_services::throwaway_redis(), with_password);
+    refused(honeyflow_services::throwaway_mariadb(), with_password);
+    refused(honeyflow_services::throwaway_postgres(), with_password);
+}
