@@ -1,6 +1,11 @@
 //! Who is there: asks any server for the others, over a connection of its own, and listens to what it says meanwhile.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::mpsc,
@@ -22,6 +27,7 @@ const ROUND_WITHIN: Duration = Duration::from_secs(5);
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
     let mut turn = seed as usize;
+    let mut names = Names::default();
     loop {
         super::fail_point("pool-discovery-panics");
         if !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
@@ -29,10 +35,11 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
             continue;
         }
         let whole = !shared.settings.load().discovery;
-        let seeds = resolve(&shared).await;
+        let seeds = resolve(&shared, &mut names).await;
         let now = shared.now();
         shared.enter(|core, effects| core.seeds(&seeds, whole, now, effects));
         if whole {
+            shared.discovery_error.store(Arc::new(names.trouble()));
             let every = shared.settings.load().discover_every.min(Duration::from_secs(10));
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
@@ -51,6 +58,9 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
                 .collect::<Vec<_>>(),
         );
         let mut heard = false;
+        if let Some(trouble) = names.trouble() {
+            shared.discovery_error.store(Arc::new(Some(trouble)));
+        }
         for server in ask {
             match listen(&shared, &server).await {
                 Ended::NotHeard(error) => {
@@ -86,23 +96,64 @@ enum Ended {
     Obsolete,
 }
 
-async fn resolve<C: Connector>(shared: &Arc<Shared<C>>) -> Vec<Server> {
+/// What configured names led to. One that cannot be looked up now leads where it led before: a name server that is away
+/// takes nobody's servers from him.
+#[derive(Default)]
+struct Names(BTreeMap<String, Name>);
+
+#[derive(Default)]
+struct Name {
+    addresses: Vec<SocketAddr>,
+    error: Option<String>,
+}
+
+impl Names {
+    /// True: what is wrong with it is new.
+    fn learn(&mut self, name: &str, looked_up: Result<Vec<SocketAddr>, String>) -> bool {
+        let known = self.0.entry(name.to_owned()).or_default();
+        let (addresses, error) = match looked_up {
+            Ok(found) if found.is_empty() => (None, Some("there is no address under it".to_owned())),
+            Ok(found) => (Some(found), None),
+            Err(error) => (None, Some(error)),
+        };
+        let new = error.is_some() && known.error != error;
+        known.error = error;
+        if let Some(addresses) = addresses {
+            known.addresses = addresses;
+        }
+        new
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.values().flat_map(|name| name.addresses.iter().copied())
+    }
+
+    fn trouble(&self) -> Option<Arc<str>> {
+        let wrong = self.0.iter().filter_map(|(name, known)| Some((name, known.error.as_ref()?)));
+        let said: Vec<String> = wrong.map(|(name, error)| format!("{name} cannot be looked up: {error}")).collect();
+        (!said.is_empty()).then(|| said.join("; ").into())
+    }
+}
+
+async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Vec<Server> {
     let settings = shared.settings.load_full();
-    let mut found = BTreeSet::new();
-    for seed in settings.seeds() {
-        let addresses = match seed.parse::<SocketAddr>() {
-            Ok(address) => vec![address],
-            Err(_) => match timeout(ROUND_WITHIN, tokio::net::lookup_host(&seed)).await {
-                Ok(Ok(addresses)) => addresses.collect(),
-                Ok(Err(error)) => {
-                    tracing::warn!(pool = settings.name, seed, %error, "a configured server has no address");
-                    Vec::new()
-                }
-                Err(_) => Vec::new(),
+    let seeds: Vec<String> = settings.seeds().collect();
+    names.0.retain(|name, _| seeds.contains(name));
+    for seed in &seeds {
+        let looked_up = match seed.parse::<SocketAddr>() {
+            Ok(address) => Ok(vec![address]),
+            Err(_) => match timeout(ROUND_WITHIN, tokio::net::lookup_host(seed)).await {
+                Ok(Ok(addresses)) => Ok(addresses.collect()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer for {} s", ROUND_WITHIN.as_secs())),
             },
         };
-        found.extend(addresses.into_iter().map(|address| settings.translate.apply(address)));
+        if names.learn(seed, looked_up) {
+            let error = names.0.get(seed).and_then(|name| name.error.as_deref()).unwrap_or_default();
+            tracing::warn!(pool = settings.name, seed, error, "a configured server has no address now");
+        }
     }
+    let found: BTreeSet<SocketAddr> = names.addresses().map(|address| settings.translate.apply(address)).collect();
     found.into_iter().map(Server::at).collect()
 }
 
@@ -229,4 +280,29 @@ fn take_note<C: Connector>(shared: &Arc<Shared<C>>, notice: &Notice) {
             Notice::Moved(_) | Notice::Schema => {}
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PL-10: a name that cannot be looked up for a while leads where it led, and that is told; one that leads elsewhere
+    /// is followed.
+    #[test]
+    fn pl_10_a_name_that_fails_keeps_its_servers() {
+        let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 9042));
+        let mut names = Names::default();
+        assert!(names.learn("db:9042", Err("no such host".to_owned())), "said once");
+        assert!(!names.learn("db:9042", Err("no such host".to_owned())), "not with every look");
+        assert_eq!(names.addresses().count(), 0);
+        assert!(!names.learn("db:9042", Ok(vec![address(1), address(2)])));
+        assert_eq!((names.addresses().count(), names.trouble()), (2, None));
+        for failed in [Err("try again".to_owned()), Ok(Vec::new())] {
+            assert!(names.learn("db:9042", failed));
+            assert_eq!(names.addresses().collect::<Vec<_>>(), [address(1), address(2)]);
+            assert!(names.trouble().is_some_and(|said| said.starts_with("db:9042 cannot be looked up")));
+        }
+        names.learn("db:9042", Ok(vec![address(3)]));
+        assert_eq!((names.addresses().collect::<Vec<_>>(), names.trouble()), (vec![address(3)], None));
+    }
 }
