@@ -1,5 +1,7 @@
 //! Nodes that meet on another server than the one with the events: `[hive] url`.
 
+use std::os::unix::fs::PermissionsExt;
+
 use honeyflow_services::Throwaway;
 use serde_json::Value;
 
@@ -7,12 +9,15 @@ use crate::{http, node::Node, shop::Shop, wait};
 
 const BOOKS: u32 = 60;
 
-/// Configured as ever, and the hive at this address.
+/// Configured as ever, and the hive at this address, which may hold a password.
 fn configure(shop: &Shop, name: &str, url: &str) {
     shop.configure(name, "");
+    let address = shop.home().join("elsewhere");
+    std::fs::write(&address, url).expect("a file");
+    std::fs::set_permissions(address, PermissionsExt::from_mode(0o600)).expect("a file of ours");
     let file = shop.home().join(format!("{name}.toml"));
     let text = std::fs::read_to_string(&file).expect("a file");
-    let elsewhere = text.replace("[hive]\n", &format!("[hive]\nurl = \"{url}\"\n"));
+    let elsewhere = text.replace("[hive]\n", "[hive]\nurl = \"file:elsewhere\"\n");
     assert_ne!(elsewhere, text);
     std::fs::write(file, elsewhere).expect("a file");
 }
@@ -101,10 +106,7 @@ fn hv_1_nodes_meet_on_mariadb() {
 fn a_node_that_the_hives_server_refuses_does_not_start() {
     let refused = |server: Option<Throwaway>, wrong: fn(&str) -> String| {
         let (Some(shop), Some(server)) = (Shop::new(BOOKS), server) else { return };
-        std::fs::write(shop.home().join("elsewhere"), wrong(server.url())).expect("a file");
-        std::fs::set_permissions(shop.home().join("elsewhere"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .expect("a file of ours");
-        configure(&shop, "a", "file:elsewhere");
+        configure(&shop, "a", &wrong(server.url()));
         let ran = shop.run("a", &["start", "--yes"]);
         assert_ne!(ran.code, 0, "{}", ran.out);
         assert!(ran.err.contains("access-denied") && ran.err.contains("password"), "{}", ran.err);

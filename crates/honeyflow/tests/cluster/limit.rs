@@ -105,7 +105,7 @@ fn a_limit_that_cannot_be_set_says_why() {
     for (words, told) in [
         (&["limit", "set", "api", "40"][..], "40"),
         (&["limit", "set", "api", "0/s"], "0/s"),
-        (&["limit", "set", "api", "-4/s"], "-4/s"),
+        (&["limit", "set", "api", "-4/s"], "-4"),
         (&["limit", "set", "api", "10/fortnight"], "fortnight"),
         (&["limit", "set", "api", "10000/month"], "not the kind"),
         (&["limit", "set", "api", "40/s", "--after", "soon"], "soon"),
