@@ -6,9 +6,10 @@ use crate::{Command, metadata, process};
 
 pub const COMMAND: Command = Command {
     name: "chaos",
-    usage: "chaos embedded|hive|pool [--backend NAME] [--part NAME] [--rounds N] …",
+    usage: "chaos embedded|hive|pool [--backend NAME] [--part NAME] [--rounds N] [--soak MINUTES] …",
     about: "kill, pause and cut off real processes, then check what they left; hive: leaders paused beyond their lease, \
-            on one backend or all, then without the fence; pool: servers killed, paused, cut off under a session",
+            cut off, told the wrong time, on one backend or all, then without the fence; pool: servers killed, paused, \
+            cut off under a session",
     run,
 };
 

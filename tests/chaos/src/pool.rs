@@ -7,7 +7,6 @@
 mod ground;
 pub mod load;
 mod nodes;
-pub mod proxy;
 pub mod scripted;
 pub mod speak;
 
@@ -22,6 +21,7 @@ use honeyflow_cassandra::{Consistency, Session};
 use honeyflow_pool::{Drain, ServerState, settings::SpeculateAfter};
 use serde::Serialize;
 
+pub use crate::proxy;
 use ground::Ground;
 use load::Load;
 pub use nodes::Nodes;

@@ -5,22 +5,28 @@
 //! | `joined`                          | it is a member                                                    |
 //! | `wrote LEASE EPOCH MICROS`        | the first write under a term was accepted, at that time           |
 //! | `holding LEASE EPOCH`             | it stops itself in the middle of a transaction, as it was told to |
-//! | `tried LEASE EPOCH YES NO`        | a term was lost: so many writes under it were accepted and refused afterwards |
+//! | `tried LEASE EPOCH YES NO MICROS` | a term was lost: so many writes under it were accepted and refused afterwards; and when it was last good |
+//! | `counted LEASE EPOCH WRITES`      | it was told to `count`: for each term it writes under             |
+//! | `rests ROLE ENGAGED SHARDS`       | it was told to `rest`: what it is, how many it believes to serve, and how many shards it has |
 //! | `left`                            | it has left in good order                                         |
 //!
-//! It is told `hold` or `leave` on standard input, and ends with it.
+//! It is told `hold`, `count`, `rest` or `leave` on standard input, and ends with it.
 
+mod shards;
 mod writer;
 
-use std::{cell::Cell, io::BufRead, process::ExitCode, sync::Arc};
+use std::{cell::Cell, io::BufRead, process::ExitCode, sync::Arc, time::Duration};
 
-use honeyflow_hive::{Hive, Options};
+use honeyflow_hive::{Hive, Options, service::Role};
 use honeyflow_runtime::Failure;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::sync::mpsc;
 
-use self::writer::Writer;
-use super::{LEASE, Place, Profile};
+use self::{shards::Part, writer::Writer};
+use super::{LEASE, Place, Profile, SOURCE, clocks::Drifting};
+
+/// Often enough to count as serving.
+const SERVES_EVERY: Duration = Duration::from_secs(1);
 
 struct Asked {
     place: Place,
@@ -29,6 +35,9 @@ struct Asked {
     profile: Profile,
     fenced: bool,
     pace_ms: u64,
+    /// By so many thousandths its clock runs fast.
+    drift: i64,
+    shards: u32,
 }
 
 /// The words after `bee`.
@@ -61,12 +70,15 @@ fn read(arguments: &[String]) -> Result<Asked, String> {
         profile: value("--profile")?.parse()?,
         fenced: value("--fenced")? == "yes",
         pace_ms: value("--pace")?.parse().map_err(|_| "--pace is no number".to_owned())?,
+        drift: value("--drift")?.parse().map_err(|_| "--drift is no number".to_owned())?,
+        shards: value("--shards")?.parse().map_err(|_| "--shards is no number".to_owned())?,
     })
 }
 
 async fn live(asked: Asked) -> Result<(), Failure> {
     let store = asked.place.open(&asked.hive).await?;
-    let options = Options::named(asked.name.as_str());
+    let options = Options { clock: Arc::new(Drifting(asked.drift)), ..Options::named(asked.name.as_str()) };
+    let options = if asked.shards > 0 { options.source(SOURCE) } else { options };
     let options = if asked.profile == Profile::Fast { options.fast() } else { options };
     let hive = Hive::join(store, options).await?;
     println!("joined");
@@ -74,6 +86,16 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     let (place, name) = (asked.place.clone(), asked.hive.clone());
     let open = move || ledger(&place, &name);
     let writer = Arc::new(Writer::start(hive.clone(), asked.name, asked.fenced, asked.pace_ms, Box::new(open)));
+    let part = Part::default();
+    let working = async {
+        match asked.shards {
+            0 => std::future::pending().await,
+            count => part.work(&hive, count, &writer).await,
+        }
+    };
+    if asked.shards > 0 {
+        tokio::spawn(serve(hive.clone()));
+    }
     let mut told = commands();
     let left = Cell::new(false);
     let leading = async {
@@ -87,6 +109,12 @@ async fn live(asked: Asked) -> Result<(), Failure> {
         while let Some(word) = told.recv().await {
             match word.as_str() {
                 "hold" => writer.stop_inside(),
+                "count" => writer.say_counts(),
+                "rest" => {
+                    let role = if matches!(hive.role(), Role::Queen(_)) { "queen" } else { "bee" };
+                    let engaged = hive.engaged().count.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
+                    println!("rests {role} {engaged} {}", part.size());
+                }
                 "leave" => {
                     left.set(true);
                     hive.leave().await;
@@ -98,7 +126,16 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     };
     tokio::select! {
         failure = leading => Err(failure),
+        failure = working => Err(failure),
         () = commanded => Ok(()),
+    }
+}
+
+async fn serve(hive: Hive) {
+    let mut every = tokio::time::interval(SERVES_EVERY);
+    loop {
+        every.tick().await;
+        hive.engage();
     }
 }
 

@@ -1,4 +1,5 @@
-//! The independent checker: reads the log as it stands in the store and asks two rules about it.
+//! The independent checker: reads the log as it stands in the store and asks two rules about it. What bees have said
+//! about their terms is asked a third one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use honeyflow_event::Epoch;
 use honeyflow_invariant::{fence::Accepted, hive::accepted_epochs_never_fall};
 use serde::Serialize;
 
-use super::ledger::Entry;
+use super::{Said, ledger::Entry};
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
@@ -45,9 +46,67 @@ pub fn judge(entries: &[Entry]) -> Verdict {
     }
 }
 
+/// When terms were good, on the machine's clock: by the latest when the first write under one was accepted, and at least
+/// until it was last looked at.
+#[derive(Default)]
+pub struct Terms(BTreeMap<String, BTreeMap<u64, Good>>);
+
+#[derive(Default)]
+struct Good {
+    from_us: Option<u64>,
+    until_us: Option<u64>,
+}
+
+impl Terms {
+    pub fn hear(&mut self, said: &Said) {
+        match said {
+            Said::Wrote { lease, epoch, at_us } => self.of(lease, *epoch).from_us = Some(*at_us),
+            Said::Tried { lease, epoch, good_us, .. } => self.of(lease, *epoch).until_us = Some(*good_us),
+            _ => {}
+        }
+    }
+
+    fn of(&mut self, lease: &str, epoch: u64) -> &mut Good {
+        self.0.entry(lease.to_owned()).or_default().entry(epoch).or_default()
+    }
+
+    /// Whoever had it has written all that it will under it.
+    pub fn is_over(&self, lease: &str, epoch: u64) -> bool {
+        let good = self.0.get(lease).and_then(|terms| terms.get(&epoch));
+        good.is_some_and(|good| good.until_us.is_some())
+    }
+
+    /// Terms that began while an earlier one of the same lease was good (HI-4).
+    pub fn at_once(&self) -> u32 {
+        let of_lease = |terms: &BTreeMap<u64, Good>| {
+            let (mut until_us, mut found) = (0, 0);
+            for good in terms.values() {
+                found += u32::from(good.from_us.is_some_and(|from_us| from_us < until_us));
+                until_us = until_us.max(good.until_us.unwrap_or(0));
+            }
+            found
+        };
+        self.0.values().map(of_lease).sum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hi_4_a_term_that_is_good_after_its_successor_began_is_seen() {
+        let at_once = |until_us: u64| {
+            let mut terms = Terms::default();
+            let wrote = |epoch, at_us| Said::Wrote { lease: "a".to_owned(), epoch, at_us };
+            terms.hear(&wrote(2, 50));
+            terms.hear(&wrote(1, 10));
+            let lease = "a".to_owned();
+            terms.hear(&Said::Tried { lease, epoch: 1, accepted: 0, refused: 4, good_us: until_us });
+            terms.at_once()
+        };
+        assert_eq!((at_once(49), at_once(51)), (0, 1));
+    }
 
     fn log(entries: &[(&str, u64, &str)]) -> Vec<Entry> {
         let entry = |(lease, epoch, node): &(&str, u64, &str)| Entry {

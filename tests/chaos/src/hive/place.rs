@@ -1,6 +1,6 @@
 //! Where a campaign takes place: a server of its own, or a folder, for hives and for the log.
 
-use std::{str::FromStr, sync::Arc};
+use std::{net::SocketAddr, str::FromStr, sync::Arc};
 
 use honeyflow_hive::HiveStore;
 use honeyflow_runtime::Failure;
@@ -60,7 +60,7 @@ pub enum Made {
 }
 
 /// Every node of every hive has a few.
-const CONNECTIONS: &str = "600";
+const CONNECTIONS: &str = "1500";
 
 impl Place {
     /// A fresh one.
@@ -88,6 +88,23 @@ impl Place {
     /// One that another process has made.
     pub fn known(backend: Backend, url: &str) -> Place {
         Place { backend, url: url.to_owned() }
+    }
+
+    /// Of the server.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.authority()?.parse().ok()
+    }
+
+    /// The same server, at another address.
+    pub fn at(&self, address: SocketAddr) -> Place {
+        let url = self.authority().map(|known| self.url.replacen(known, &address.to_string(), 1));
+        Place { backend: self.backend, url: url.unwrap_or_else(|| self.url.clone()) }
+    }
+
+    fn authority(&self) -> Option<&str> {
+        let after = self.url.split_once("//")?.1;
+        let whole = after.split('/').next()?;
+        Some(whole.rsplit_once('@').map_or(whole, |(_, address)| address))
     }
 
     /// # Errors
@@ -136,4 +153,21 @@ impl Drop for Made {
 fn start(server: Server, arguments: &[&str]) -> Result<(String, Made), String> {
     let started = throwaway(server, arguments).ok_or_else(|| format!("{server} cannot be had"))?;
     Ok((started.url().to_owned(), Made::Server(Box::new(started))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_seen_through_another_address() {
+        for (url, seen) in [
+            ("redis://127.0.0.1:7000/", "redis://127.0.0.1:7001/"),
+            ("postgres://me:127.0.0.1@127.0.0.1:7000/db", "postgres://me:127.0.0.1@127.0.0.1:7001/db"),
+        ] {
+            let place = Place::known(Backend::Redis, url);
+            assert_eq!(place.address(), Some(SocketAddr::from(([127, 0, 0, 1], 7000))));
+            assert_eq!(place.at(SocketAddr::from(([127, 0, 0, 1], 7001))).url, seen);
+        }
+    }
 }

@@ -6,13 +6,22 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     str::FromStr,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Place;
+use super::{
+    Place, Said,
+    check::Terms,
+    clocks::{self, Clocks, DRIFT_MAX, Wall},
+    line::{Exchange, Line},
+};
+use crate::proxy::Way;
 
 /// A loaded machine may be slow; what does not happen within this does not happen.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -48,49 +57,6 @@ impl FromStr for Profile {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Said {
-    Joined,
-    Wrote {
-        lease: String,
-        epoch: u64,
-        at_us: u64,
-    },
-    Holding {
-        epoch: u64,
-    },
-    Tried {
-        lease: String,
-        epoch: u64,
-        accepted: u32,
-        refused: u32,
-    },
-    Left,
-    /// Its output has ended.
-    Ended,
-}
-
-impl Said {
-    fn read(line: &str) -> Option<Said> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        Some(match words[..] {
-            ["joined"] => Said::Joined,
-            ["left"] => Said::Left,
-            ["wrote", lease, epoch, at_us] => {
-                Said::Wrote { lease: lease.to_owned(), epoch: epoch.parse().ok()?, at_us: at_us.parse().ok()? }
-            }
-            ["holding", _, epoch] => Said::Holding { epoch: epoch.parse().ok()? },
-            ["tried", lease, epoch, accepted, refused] => Said::Tried {
-                lease: lease.to_owned(),
-                epoch: epoch.parse().ok()?,
-                accepted: accepted.parse().ok()?,
-                refused: refused.parse().ok()?,
-            },
-            _ => return None,
-        })
-    }
-}
-
 #[derive(Clone)]
 pub struct Setting {
     pub program: PathBuf,
@@ -101,26 +67,43 @@ pub struct Setting {
     pub pace_ms: u64,
 }
 
+/// What can be done to bees beyond signals; nothing of it unless it is asked for.
+#[derive(Clone, Default)]
+pub struct Reach {
+    pub exchange: Option<Arc<Exchange>>,
+    pub clocks: Option<Arc<Clocks>>,
+    /// Of three bees the clock of one runs fast and that of another slow.
+    pub drifts: bool,
+    /// Shards to divide among them; bees that have some also serve requests.
+    pub shards: u32,
+}
+
 /// Killed when it is dropped, stopped or not.
 struct Bee {
     name: String,
     child: Child,
-    stopped: bool,
+    line: Option<Line>,
+    wall: Option<Wall>,
 }
 
 impl Drop for Bee {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if self.wall.is_some() {
+            clocks::sweep(self.child.id());
+        }
     }
 }
 
 pub struct Swarm {
     pub setting: Setting,
+    reach: Reach,
     bees: Vec<Bee>,
     started: u32,
     /// By lease.
     writers: BTreeMap<String, (String, u64)>,
+    pub terms: Terms,
     tell: Sender<(String, Said)>,
     said: Receiver<(String, Said)>,
 }
@@ -131,10 +114,19 @@ impl Swarm {
     /// # Errors
     /// If one cannot be started, or does not join.
     pub fn start(setting: Setting, count: usize) -> Result<Swarm, String> {
+        Swarm::within(Reach::default(), setting, count)
+    }
+
+    /// The same, with more that can be done to them.
+    ///
+    /// # Errors
+    /// If one cannot be started, or does not join.
+    pub fn within(reach: Reach, setting: Setting, count: usize) -> Result<Swarm, String> {
         // Makes the log, so that nobody is the first.
         setting.place.ledger(&setting.hive)?;
         let (tell, said) = channel();
-        let mut swarm = Swarm { setting, bees: Vec::new(), started: 0, writers: BTreeMap::new(), tell, said };
+        let (bees, writers, terms) = (Vec::new(), BTreeMap::new(), Terms::default());
+        let mut swarm = Swarm { setting, reach, bees, started: 0, writers, terms, tell, said };
         for _ in 0..count {
             swarm.add()?;
         }
@@ -147,17 +139,25 @@ impl Swarm {
     /// If it cannot be started, or does not join.
     pub fn add(&mut self) -> Result<String, String> {
         let name = format!("bee-{}", self.started);
+        let drift = if self.reach.drifts { [0, DRIFT_MAX, -DRIFT_MAX][self.started as usize % 3] } else { 0 };
         self.started += 1;
+        let line = self.reach.exchange.as_ref().map(|exchange| exchange.line()).transpose()?;
         let Setting { program, place, hive, profile, fenced, pace_ms } = &self.setting;
-        let mut child = Command::new(program)
+        let place = line.as_ref().map_or(place, |line| &line.place);
+        let mut command = Command::new(program);
+        command
             .args(["bee", "--backend", place.backend.name(), "--url", &place.url, "--hive", hive, "--name", &name])
             .args(["--profile", profile.name(), "--fenced", if *fenced { "yes" } else { "no" }])
-            .args(["--pace", &pace_ms.to_string()])
+            .args(["--pace", &pace_ms.to_string(), "--drift", &drift.to_string()])
+            .args(["--shards", &self.reach.shards.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+            .stderr(Stdio::null());
+        let wall = match &self.reach.clocks {
+            Some(clocks) => Some(clocks.hang(&format!("{hive}-{name}"), &mut command)?),
+            None => None,
+        };
+        let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let (tell, speaker) = (self.tell.clone(), name.clone());
         if let Some(output) = child.stdout.take() {
             std::thread::spawn(move || {
@@ -169,7 +169,7 @@ impl Swarm {
                 let _ = tell.send((speaker, Said::Ended));
             });
         }
-        self.bees.push(Bee { name: name.clone(), child, stopped: false });
+        self.bees.push(Bee { name: name.clone(), child, line, wall });
         self.wait("a node joins", |who, said| (who == name && *said == Said::Joined).then_some(()))?;
         Ok(name)
     }
@@ -193,6 +193,7 @@ impl Swarm {
         loop {
             match self.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((who, said)) => {
+                    self.terms.hear(&said);
                     if let Said::Wrote { lease, epoch, .. } = &said
                         && self.writers.get(lease).is_none_or(|(_, before)| before < epoch)
                     {
@@ -216,13 +217,16 @@ impl Swarm {
         self.writers.get(lease).cloned()
     }
 
+    pub fn names(&self) -> Vec<String> {
+        self.bees.iter().map(|bee| bee.name.clone()).collect()
+    }
+
     fn bee(&mut self, name: &str) -> Result<&mut Bee, String> {
         self.bees.iter_mut().find(|bee| bee.name == name).ok_or_else(|| format!("{name} is gone"))
     }
 
     fn signal(&mut self, name: &str, signal: Signal) -> Result<(), String> {
         let bee = self.bee(name)?;
-        bee.stopped = signal == Signal::STOP;
         kill_process(Pid::from_child(&bee.child), signal).map_err(|error| format!("cannot signal {name}: {error}"))
     }
 
@@ -236,6 +240,23 @@ impl Swarm {
     /// If it is gone.
     pub fn go_on(&mut self, name: &str) -> Result<(), String> {
         self.signal(name, Signal::CONT)
+    }
+
+    /// What becomes of everything between it and the server.
+    ///
+    /// # Errors
+    /// If it is gone, or has no line of its own.
+    pub fn cut(&mut self, name: &str, way: Way) -> Result<(), String> {
+        self.bee(name)?.line.as_ref().ok_or("it has no line that could be cut")?.set(way);
+        Ok(())
+    }
+
+    /// Its wall clock, off by so many seconds.
+    ///
+    /// # Errors
+    /// If it is gone, or has the machine's clock.
+    pub fn set_clock(&mut self, name: &str, seconds: i64) -> Result<(), String> {
+        self.bee(name)?.wall.as_ref().ok_or("it has the machine's clock")?.set(seconds)
     }
 
     /// With -9.

@@ -1,27 +1,27 @@
-//! Thirty rounds on every backend, and ten without the fence; more by `cargo xtask chaos hive`.
+//! A few rounds of every kind on every backend, with and without the fence; more by `cargo xtask chaos hive`.
 
 use std::sync::{Mutex, PoisonError};
 
-use honeyflow_chaos::hive::{Backend, Options, Report, run};
+use honeyflow_chaos::hive::{Backend, Clocks, Options, run};
 
-fn play(backend: Backend, rounds: u32, fenced: bool) -> Report {
+/// What is wrong with it.
+fn play(backend: Backend, rounds: u32, fenced: bool) -> Vec<String> {
     let program = env!("CARGO_BIN_EXE_honeyflow-chaos").into();
-    let options = Options { backend, program, rounds, hives: 10, fenced, seed: 7 };
+    let clocks = Clocks::found().map_err(|reason| println!("SKIPPED rounds with wrong clocks: {reason}")).ok();
+    let options = Options { backend, program, rounds, hives: 10, fenced, seed: 7, clocks };
     let report = run(&options).unwrap_or_else(|error| panic!("{}: {error}", backend.name()));
     println!("{}", serde_json::to_string(&report).unwrap());
-    report
+    report.faults()
 }
 
 /// Thirty processes at a time are enough.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// HV-84, HV-85, HV-42, HI-3, HI-11: what a paused leader writes is refused; without the fence it is not.
+/// HV-84, HV-85, HV-42, HI-3, HI-4, HI-11: what a leader of the past writes is refused; without the fence it is not.
 fn paused_leaders_are_refused(backend: Backend) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let fenced = play(backend, 30, true);
-    assert!(fenced.holds(), "something stale was accepted, or nothing was tried");
-    let open = play(backend, 10, false);
-    assert!(open.holds(), "without the fence nothing stale was accepted: this test has no teeth");
+    assert_eq!(play(backend, 16, true), Vec::<String>::new());
+    assert_eq!(play(backend, 5, false), Vec::<String>::new());
 }
 
 #[test]

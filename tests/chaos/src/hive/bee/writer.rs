@@ -4,8 +4,8 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -19,21 +19,36 @@ use crate::hive::ledger::{Entry, Inside, Ledger};
 /// Writes under a term that is known to be lost.
 const RUDE: u32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(4);
+const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 pub type Open = Box<dyn Fn() -> Result<Box<dyn Ledger>, String> + Send>;
 
 pub struct Writer {
     terms: Arc<Mutex<VecDeque<Arc<Led>>>>,
     stops: Arc<AtomicBool>,
+    counts: Arc<AtomicBool>,
 }
 
 struct Led {
+    term: Term,
     fence: Fence,
     lost: AtomicBool,
+    /// When the term was last found to be good, on the machine's clock.
+    good_us: AtomicU64,
+}
+
+impl Led {
+    fn look(&self) {
+        // Read first: it was good then or later.
+        let now = BootClock.now();
+        if self.term.check() {
+            self.good_us.fetch_max(now.0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// While it lives the term is ours, as far as we know.
-struct Leading(Arc<Led>);
+pub struct Leading(Arc<Led>);
 
 impl Drop for Leading {
     fn drop(&mut self) {
@@ -47,8 +62,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Writer {
     pub fn start(hive: Hive, node: String, fenced: bool, pace_ms: u64, open: Open) -> Writer {
-        let writer = Writer { terms: Arc::default(), stops: Arc::default() };
-        let (terms, stops) = (writer.terms.clone(), writer.stops.clone());
+        let writer = Writer { terms: Arc::default(), stops: Arc::default(), counts: Arc::default() };
+        let (terms, stops, counts) = (writer.terms.clone(), writer.stops.clone(), writer.counts.clone());
+        let watched = watch();
         let pace = Duration::from_millis(pace_ms);
         let runtime = tokio::runtime::Handle::current();
         std::thread::spawn(move || {
@@ -57,8 +73,14 @@ impl Writer {
             let mut writing: Vec<Writing> = Vec::new();
             loop {
                 hand.look_for_queen(&mut queen, &terms);
-                writing.extend(locked(&terms).drain(..).map(Writing::new));
+                for led in locked(&terms).drain(..) {
+                    locked(&watched).push(Arc::downgrade(&led));
+                    writing.push(Writing::new(led));
+                }
                 writing.retain_mut(|one| hand.write(one));
+                if counts.swap(false, Ordering::AcqRel) {
+                    writing.iter().for_each(Writing::say_count);
+                }
                 std::thread::sleep(LOOK_EVERY);
             }
         });
@@ -67,11 +89,21 @@ impl Writer {
 
     /// Writes under it until it is dropped, and a little longer.
     pub fn while_led(&self, term: &Term) -> impl Future<Output = Result<(), Failure>> + use<> {
-        let led = lead(term, &self.terms);
+        let led = self.lead(term);
         async move {
             let _leading = led;
             std::future::pending().await
         }
+    }
+
+    /// The same, until the answer is dropped.
+    pub fn lead(&self, term: &Term) -> Leading {
+        lead(term, &self.terms)
+    }
+
+    /// It says how much it has written under the terms that it has.
+    pub fn say_counts(&self) {
+        self.counts.store(true, Ordering::Release);
     }
 
     /// The next write stops in its middle, and this process with it.
@@ -81,23 +113,43 @@ impl Writer {
 }
 
 fn lead(term: &Term, terms: &Mutex<VecDeque<Arc<Led>>>) -> Leading {
-    let led = Arc::new(Led { fence: term.fence(), lost: AtomicBool::new(false) });
+    let (term, fence) = (term.clone(), term.fence());
+    let led = Arc::new(Led { term, fence, lost: AtomicBool::new(false), good_us: AtomicU64::new(0) });
     locked(terms).push_back(led.clone());
     Leading(led)
+}
+
+/// Looks at terms again and again, whatever the one who writes waits for.
+fn watch() -> Arc<Mutex<Vec<Weak<Led>>>> {
+    let watched: Arc<Mutex<Vec<Weak<Led>>>> = Arc::default();
+    let looked_at = watched.clone();
+    std::thread::spawn(move || {
+        loop {
+            locked(&looked_at).retain(|led| led.upgrade().inspect(|led| led.look()).is_some());
+            std::thread::sleep(WATCH_EVERY);
+        }
+    });
+    watched
 }
 
 struct Writing {
     led: Arc<Led>,
     next_at: Instant,
     said: bool,
+    writes: u64,
     rude_left: u32,
     /// Since it was found to be lost, or refused.
     late: (u32, u32),
 }
 
 impl Writing {
+    fn say_count(&self) {
+        let fence = &self.led.fence;
+        println!("counted {} {} {}", fence.lease(), fence.epoch().0, self.writes);
+    }
+
     fn new(led: Arc<Led>) -> Writing {
-        Writing { led, next_at: Instant::now(), said: false, rude_left: RUDE, late: (0, 0) }
+        Writing { led, next_at: Instant::now(), said: false, writes: 0, rude_left: RUDE, late: (0, 0) }
     }
 }
 
@@ -137,6 +189,7 @@ impl Hand {
         let (lease, epoch) = (fence.lease().to_string(), fence.epoch().0);
         let entry = Entry { lease, epoch, node: self.node.clone(), at_us: BootClock.now().0 };
         let accepted = self.append(&entry, &fence);
+        one.writes += u64::from(accepted == Some(true));
         if accepted == Some(true) && !one.said {
             one.said = true;
             println!("wrote {} {} {}", entry.lease, entry.epoch, BootClock.now().0);
@@ -156,7 +209,8 @@ impl Hand {
             one.rude_left -= 1;
         }
         if one.rude_left == 0 {
-            println!("tried {} {} {} {}", entry.lease, entry.epoch, one.late.0, one.late.1);
+            let good_us = one.led.good_us.load(Ordering::Relaxed);
+            println!("tried {} {} {} {} {good_us}", entry.lease, entry.epoch, one.late.0, one.late.1);
         }
         one.rude_left > 0
     }

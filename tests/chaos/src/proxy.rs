@@ -24,10 +24,24 @@ pub enum Way {
     Open,
     /// Connections are refused, and those that were open have been reset.
     Refused,
-    /// Nothing is passed on in either direction; afterwards all of it is.
+    /// Nothing is passed on in either direction, not even that somebody hung up; afterwards all of it is.
     Silent,
+    /// The same, for what the client says alone.
+    NoRequests,
+    /// The same, for what the server says alone.
+    NoAnswers,
     /// What the server says arrives so much later.
     Late(Duration),
+}
+
+impl Way {
+    fn passes_requests(&self) -> bool {
+        !matches!(self, Way::Silent | Way::NoRequests)
+    }
+
+    fn passes_answers(&self) -> bool {
+        !matches!(self, Way::Silent | Way::NoAnswers)
+    }
 }
 
 /// One way to one server. Lives on the runtime that made it.
@@ -137,8 +151,8 @@ async fn pass(client: TcpStream, mut link: Link) {
     link.counts.open.fetch_add(1, Ordering::SeqCst);
     let _counted = Counted(link.counts.clone());
     let _ = client.set_nodelay(true);
-    // While the way is silent nobody gets through to the server.
-    if link.way.wait_for(|way| *way != Way::Silent).await.is_err() {
+    // Nobody gets through to the server whom it cannot hear.
+    if link.way.wait_for(Way::passes_requests).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(link.server).await else { return };
@@ -149,8 +163,8 @@ async fn pass(client: TcpStream, mut link: Link) {
     let mut reset = link.reset.clone();
     tokio::select! {
         () = there(from_client, to_server, link.clone()) => {}
-        () = back(from_server, later, link.way.clone()) => {}
-        () = deliver(to_client, due, link.way.clone()) => {}
+        // What the server has said last arrives before the news that it hung up.
+        _ = async { tokio::join!(back(from_server, later, link.way.clone()), deliver(to_client, due, link.way.clone())) } => {}
         _ = reset.changed() => {}
     }
 }
@@ -158,8 +172,10 @@ async fn pass(client: TcpStream, mut link: Link) {
 async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) {
     let mut bytes = vec![0; 1 << 16];
     loop {
-        let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
-        if link.way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&bytes[..count]).await.is_err() {
+        let said = from.read(&mut bytes).await;
+        let passed = link.way.wait_for(Way::passes_requests).await.is_ok();
+        let Ok(count @ 1..) = said else { return };
+        if !passed || to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
         link.counts.bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
@@ -172,7 +188,7 @@ async fn back(mut from: OwnedReadHalf, later: mpsc::Sender<(Instant, Vec<u8>)>, 
         let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
         let delay = match *way.borrow() {
             Way::Late(delay) => delay,
-            Way::Open | Way::Refused | Way::Silent => Duration::ZERO,
+            _ => Duration::ZERO,
         };
         if later.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
             return;
@@ -185,8 +201,9 @@ async fn deliver(mut to: OwnedWriteHalf, mut due: mpsc::Receiver<(Instant, Vec<u
         if at > Instant::now() {
             tokio::time::sleep_until(at).await;
         }
-        if way.wait_for(|way| *way != Way::Silent).await.is_err() || to.write_all(&bytes).await.is_err() {
+        if way.wait_for(Way::passes_answers).await.is_err() || to.write_all(&bytes).await.is_err() {
             return;
         }
     }
+    let _ = way.wait_for(Way::passes_answers).await;
 }

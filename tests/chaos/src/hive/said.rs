@@ -1,0 +1,63 @@
+//! What bees say, line by line; the table stands with the bee.
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Said {
+    Joined,
+    Wrote {
+        lease: String,
+        epoch: u64,
+        at_us: u64,
+    },
+    Holding {
+        epoch: u64,
+    },
+    Tried {
+        lease: String,
+        epoch: u64,
+        accepted: u32,
+        refused: u32,
+        /// When the term was last good.
+        good_us: u64,
+    },
+    Counted {
+        lease: String,
+        epoch: u64,
+        writes: u64,
+    },
+    Rests {
+        queen: bool,
+        engaged: Option<u64>,
+        shards: u32,
+    },
+    Left,
+    /// Its output has ended.
+    Ended,
+}
+
+impl Said {
+    pub fn read(line: &str) -> Option<Said> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(match words[..] {
+            ["joined"] => Said::Joined,
+            ["left"] => Said::Left,
+            ["wrote", lease, epoch, at_us] => {
+                Said::Wrote { lease: lease.to_owned(), epoch: epoch.parse().ok()?, at_us: at_us.parse().ok()? }
+            }
+            ["holding", _, epoch] => Said::Holding { epoch: epoch.parse().ok()? },
+            ["tried", lease, epoch, accepted, refused, good_us] => Said::Tried {
+                lease: lease.to_owned(),
+                epoch: epoch.parse().ok()?,
+                accepted: accepted.parse().ok()?,
+                refused: refused.parse().ok()?,
+                good_us: good_us.parse().ok()?,
+            },
+            ["counted", lease, epoch, writes] => {
+                Said::Counted { lease: lease.to_owned(), epoch: epoch.parse().ok()?, writes: writes.parse().ok()? }
+            }
+            ["rests", role, engaged, shards] => {
+                Said::Rests { queen: role == "queen", engaged: engaged.parse().ok(), shards: shards.parse().ok()? }
+            }
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! What the rounds came to, by kind, and whether that is enough.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Backend, Kind, Verdict};
+
+/// Of one round.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CameTo {
+    /// Under a term that another one had followed: writes that were accepted, and refused.
+    pub accepted: u32,
+    pub refused: u32,
+}
+
+impl CameTo {
+    pub fn tried(self) -> bool {
+        self.accepted + self.refused > 0
+    }
+}
+
+/// Of all rounds of one kind.
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Count {
+    pub rounds: u32,
+    /// Rounds in which something stale was tried, and in which some of it was refused.
+    pub tried_in: u32,
+    pub refused_in: u32,
+    /// Stale writes, in all these rounds.
+    pub tried: u32,
+    pub refused: u32,
+}
+
+impl Count {
+    fn add(&mut self, came_to: CameTo) {
+        self.rounds += 1;
+        self.tried_in += u32::from(came_to.tried());
+        self.refused_in += u32::from(came_to.refused > 0);
+        self.tried += came_to.accepted + came_to.refused;
+        self.refused += came_to.refused;
+    }
+}
+
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Tally {
+    pub kinds: BTreeMap<Kind, Count>,
+    /// Played again: nothing stale was tried, since the leader had just handed over, or kept everybody out (SQLite).
+    pub rounds_of_nobody: u32,
+    /// A term that was good on its own node's clock after its successor was (HI-4).
+    pub two_terms_at_once: u32,
+}
+
+/// So few rounds in a hundred may pass without a refusal: the lease had been handed over just before, or was given back
+/// to the same node.
+const MISSED_PAUSES: u32 = 1;
+const MISSED_OTHERS: u32 = 10;
+/// With fewer rounds of a kind nothing is asked of that kind alone when the fence is off.
+const ENOUGH: u32 = 5;
+
+impl Tally {
+    /// False: it does not count, and should be played again.
+    pub fn add(&mut self, kind: Kind, backend: Backend, came_to: CameTo) -> bool {
+        let counts = came_to.tried() || !kind.tries(backend);
+        if counts {
+            self.kinds.entry(kind).or_default().add(came_to);
+        } else {
+            self.rounds_of_nobody += 1;
+        }
+        counts
+    }
+
+    pub fn rounds(&self) -> u32 {
+        self.kinds.values().map(|count| count.rounds).sum()
+    }
+
+    pub fn stale_refused(&self) -> u32 {
+        self.kinds.values().map(|count| count.refused).sum()
+    }
+
+    /// What is missing or wrong; nothing, if it holds.
+    pub fn faults(
+        &self,
+        wanted: &BTreeMap<Kind, u32>,
+        backend: Backend,
+        fenced: bool,
+        verdict: &Verdict,
+    ) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (kind, wanted) in wanted {
+            let count = self.kinds.get(kind).cloned().unwrap_or_default();
+            if count.rounds != *wanted {
+                faults.push(format!("{kind:?}: {} of {wanted} rounds counted", count.rounds));
+            }
+            let missed_max = match kind {
+                Kind::Pause => wanted * MISSED_PAUSES / 100,
+                _ => wanted * MISSED_OTHERS / 100,
+            };
+            let missed = count.rounds - count.refused_in;
+            if fenced && kind.tries(backend) && missed > missed_max.max(1) {
+                faults.push(format!("{kind:?}: in {missed} of {} rounds nothing was refused", count.rounds));
+            }
+            let showed = count.tried > count.refused;
+            if !fenced && kind.tries(backend) && count.rounds >= ENOUGH && !showed {
+                faults.push(format!("{kind:?}: without the fence nothing stale was accepted: no teeth"));
+            }
+        }
+        if self.two_terms_at_once > 0 {
+            faults.push(format!("{} terms were good after their successors", self.two_terms_at_once));
+        }
+        match (fenced, verdict.stale) {
+            (true, 1..) => faults.push(format!("{} stale writes were accepted", verdict.stale)),
+            (false, 0) => faults.push("without the fence nothing stale was accepted: no teeth".to_owned()),
+            _ => {}
+        }
+        if fenced && verdict.shared_epochs > 0 {
+            faults.push(format!("{} epochs were shared", verdict.shared_epochs));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFUSED: CameTo = CameTo { accepted: 0, refused: 4 };
+    const ACCEPTED: CameTo = CameTo { accepted: 4, refused: 0 };
+
+    fn played(kind: Kind, rounds: &[(u32, CameTo)]) -> Tally {
+        let mut tally = Tally::default();
+        for (times, came_to) in rounds {
+            for _ in 0..*times {
+                tally.add(kind, Backend::Redis, *came_to);
+            }
+        }
+        tally
+    }
+
+    fn holds(tally: &Tally, wanted: (Kind, u32), fenced: bool, stale: u64) -> bool {
+        let verdict = Verdict { stale, ..Verdict::default() };
+        tally.faults(&BTreeMap::from([wanted]), Backend::Redis, fenced, &verdict).is_empty()
+    }
+
+    #[test]
+    fn hv_85_nearly_every_pause_must_be_refused() {
+        let wanted = (Kind::Pause, 1000);
+        assert!(holds(&played(Kind::Pause, &[(990, REFUSED), (10, ACCEPTED)]), wanted, true, 0));
+        assert!(!holds(&played(Kind::Pause, &[(989, REFUSED), (11, ACCEPTED)]), wanted, true, 0));
+        assert!(!holds(&played(Kind::Pause, &[(1, REFUSED), (999, ACCEPTED)]), wanted, true, 0));
+        assert!(!holds(&played(Kind::Pause, &[(1000, REFUSED)]), wanted, true, 1));
+    }
+
+    #[test]
+    fn hv_85_rounds_of_nobody_do_not_count() {
+        let tally = played(Kind::Pause, &[(9, REFUSED), (1, CameTo::default())]);
+        assert_eq!((tally.rounds(), tally.rounds_of_nobody), (9, 1));
+        assert!(!holds(&tally, (Kind::Pause, 10), true, 0));
+        assert!(holds(&tally, (Kind::Pause, 9), true, 0));
+    }
+
+    #[test]
+    fn hv_85_without_the_fence_every_kind_must_show_it() {
+        let wanted = (Kind::Silent, 5);
+        assert!(holds(&played(Kind::Silent, &[(5, ACCEPTED)]), wanted, false, 9));
+        assert!(!holds(&played(Kind::Silent, &[(5, CameTo::default())]), wanted, false, 9));
+        assert!(!holds(&played(Kind::Silent, &[(5, ACCEPTED)]), wanted, false, 0));
+        assert!(holds(&played(Kind::Kill, &[(5, CameTo::default())]), (Kind::Kill, 5), false, 9));
+    }
+
+    #[test]
+    fn hi_4_two_terms_at_once_are_a_fault() {
+        let mut tally = played(Kind::Pause, &[(5, REFUSED)]);
+        assert!(holds(&tally, (Kind::Pause, 5), true, 0));
+        tally.two_terms_at_once = 1;
+        assert!(!holds(&tally, (Kind::Pause, 5), true, 0));
+    }
+}
