@@ -207,3 +207,59 @@ async fn deliver(mut to: OwnedWriteHalf, mut due: mpsc::Receiver<(Instant, Vec<u
     }
     let _ = way.wait_for(Way::passes_answers).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So long something that should not arrive is given to arrive.
+    const A_WHILE: Duration = Duration::from_millis(50);
+
+    async fn through() -> (Proxy, TcpStream, TcpStream) {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let server = TcpListener::bind(local).await.unwrap();
+        let proxy = Proxy::start(local, server.local_addr().unwrap()).await.unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(proxy.address), server.accept());
+        (proxy, client.unwrap(), accepted.unwrap().0)
+    }
+
+    async fn hears_nothing(stream: &TcpStream) -> bool {
+        tokio::time::sleep(A_WHILE).await;
+        stream.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    async fn says(from: &mut TcpStream, to: &mut TcpStream) {
+        from.write_all(b"a").await.unwrap();
+        assert_eq!(to.read_u8().await.unwrap(), b'a');
+    }
+
+    #[tokio::test]
+    async fn hv_84_one_direction_is_cut_and_the_other_is_not() {
+        let (proxy, mut client, mut server) = through().await;
+        proxy.set(Way::NoAnswers);
+        says(&mut client, &mut server).await;
+        server.write_all(b"b").await.unwrap();
+        assert!(hears_nothing(&client).await);
+        proxy.set(Way::NoRequests);
+        assert_eq!(client.read_u8().await.unwrap(), b'b');
+        says(&mut server, &mut client).await;
+        client.write_all(b"c").await.unwrap();
+        assert!(hears_nothing(&server).await);
+        proxy.set(Way::Open);
+        assert_eq!(server.read_u8().await.unwrap(), b'c');
+    }
+
+    #[tokio::test]
+    async fn hv_84_in_silence_nobody_hears_that_the_other_hung_up() {
+        for client_hangs_up in [true, false] {
+            let (proxy, mut client, mut server) = through().await;
+            says(&mut client, &mut server).await;
+            proxy.set(Way::Silent);
+            let (gone, mut left) = if client_hangs_up { (client, server) } else { (server, client) };
+            drop(gone);
+            assert!(hears_nothing(&left).await);
+            proxy.set(Way::Open);
+            assert!(left.read_u8().await.is_err());
+        }
+    }
+}
