@@ -1,9 +1,12 @@
-//! Many pools and one server that comes back, on a stopped clock.
+//! A server that comes back, on a stopped clock.
 
 use std::time::Duration;
 
-use honeyflow_pool::{Settings, testing::memory::Memory};
-use tokio::time::sleep;
+use honeyflow_pool::{
+    Settings, Want,
+    testing::memory::{self, Memory},
+};
+use tokio::time::{Instant, sleep};
 
 const POOLS: u64 = 100;
 const EACH: u32 = 3;
@@ -42,4 +45,53 @@ async fn pl_188_a_returning_server_sees_no_storm_of_a_hundred_pools() {
         assert!(own.connecting_max() <= 2, "{} at a time", own.connecting_max());
     }
     drop(pools);
+}
+
+/// PL-186: counted at the server, of twenty restarts; the peer's own figures are a bench's affair.
+#[tokio::test(start_paused = true)]
+async fn pl_186_a_restarted_server_is_soon_full_and_soon_at_its_share() {
+    let cluster = Memory::new(3, 1);
+    let (host, wanted) = (cluster.host(0).clone(), EACH as usize);
+    let settings = Settings {
+        servers: (1..=3).map(|port| format!("127.0.0.1:{port}")).collect(),
+        discovery: false,
+        connections_per_server: Some(EACH),
+        decay_per_billion: Some(0),
+        // A server that was killed refuses, and is then tried once a second; these are merely not there.
+        max_backoff: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    let pool = cluster.pool(settings, 3).expect("good settings");
+    let load = tokio::spawn({
+        let pool = pool.clone();
+        async move {
+            loop {
+                let _ = pool.with(Want::default().idempotent(), |loan| memory::ask(loan, "x")).await;
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+    });
+    sleep(Duration::from_secs(5)).await;
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        host.stop();
+        sleep(Duration::from_secs(20)).await;
+        host.restart();
+        let begun = Instant::now();
+        while host.open() < wanted {
+            sleep(Duration::from_millis(10)).await;
+        }
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    assert!(times[10] <= Duration::from_secs(2) && times[19] <= Duration::from_secs(5), "{times:?}");
+    sleep(Duration::from_secs(35)).await;
+    let answered = || [0, 1, 2].map(|at| cluster.host(at).answered());
+    let before = answered();
+    sleep(Duration::from_secs(10)).await;
+    let now = answered();
+    let share = |at: usize| now[at] - before[at];
+    let all: usize = (0..3).map(share).sum();
+    assert!(share(0) * 3 * 10 >= all * 8, "{} of {all}", share(0));
+    load.abort();
 }
