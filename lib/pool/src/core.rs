@@ -10,6 +10,7 @@
 mod audit;
 mod control;
 mod count;
+mod expire;
 mod handoff;
 mod health;
 pub mod histogram;
@@ -22,6 +23,7 @@ mod slots;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::{collections::HashMap, panic::Location, sync::Arc, task::Waker, time::Duration};
 
@@ -39,12 +41,12 @@ pub use slots::Key;
 pub use status::{ServerStatus, Status};
 
 use control::Draining;
-use handoff::Waiter;
 use open::Worn;
 use pace::Pace;
 use queue::Queue;
 use ring::ServerRow;
 use slots::Slots;
+use waiting::Waiter;
 
 use crate::server::ServerId;
 

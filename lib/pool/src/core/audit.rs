@@ -1,6 +1,6 @@
 //! A recount of everything that is kept as a count, and the rule about idle connections and waiters.
 
-use super::{Carried, Core, handoff::Outcome};
+use super::{Carried, Core, waiting::Outcome};
 
 impl<K: Carried> Core<K> {
     /// # Panics

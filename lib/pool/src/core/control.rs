@@ -201,7 +201,7 @@ impl<K: Carried> Core<K> {
     pub fn broke(&mut self, why: &str, effects: &mut Effects<K>) {
         (self.state, self.draining, self.broken_by) = (State::Broken, None, Some(why.into()));
         for (_, waiter) in self.waiters.iter_mut() {
-            waiter.outcome = super::handoff::Outcome::Failed(Kind::Broken);
+            waiter.outcome = super::waiting::Outcome::Failed(Kind::Broken);
             effects.wake.add(waiter.waker.take());
         }
     }

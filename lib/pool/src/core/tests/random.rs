@@ -190,7 +190,7 @@ impl Chaos {
             })
         };
         let given = before.iter().filter(|key| {
-            waiters.get(**key).is_some_and(|waiter| matches!(waiter.outcome, crate::core::handoff::Outcome::Given(_)))
+            waiters.get(**key).is_some_and(|waiter| matches!(waiter.outcome, crate::core::waiting::Outcome::Given(_)))
         });
         let eligible = self.world.core.servers.get(server).is_some_and(|row| row.eligible);
         for given in given {

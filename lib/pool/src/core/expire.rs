@@ -1,0 +1,96 @@
+//! What the clock ends: waits, loans, the stay of servers that leave.
+
+use std::time::Duration;
+
+use honeyflow_runtime::Moment;
+
+use super::{Carried, Core, Effects, Ending, Key, waiting::Outcome};
+use crate::error::Kind;
+
+impl<K: Carried> Core<K> {
+    /// Whatever is due: waiters, loans, ticks. Says when to look again.
+    pub fn expire(&mut self, now: Moment, effects: &mut Effects<K>) -> Moment {
+        self.seen = self.seen.max(now);
+        if now >= self.tick_at {
+            self.tick(now, effects);
+        }
+        if now >= self.armed {
+            self.expire_due(now, effects);
+        }
+        self.armed.min(self.tick_at)
+    }
+
+    fn expire_due(&mut self, now: Moment, effects: &mut Effects<K>) {
+        let due: Vec<Key> = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.queued() && waiter.due <= now)
+            .map(|(key, _)| key)
+            .collect();
+        for waiter in due {
+            self.counters.waiters_expired += 1;
+            self.fail_waiter(waiter, Kind::WaitTimeout, effects);
+        }
+        self.expire_loans(now, effects);
+        self.expire_leaving(now, effects);
+        self.drained(effects);
+        let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.due);
+        let loans = self.connections.iter().filter(|(_, row)| row.in_flight > 0).map(|(_, row)| {
+            let warn =
+                if row.warned || row.streams > 1 { Moment::FAR } else { row.lent_at.after(self.rules.loan_warn) };
+            row.due.min(warn)
+        });
+        let leaving = self.servers.iter().map(|(_, row)| row.leaves_by);
+        self.armed = waiters.chain(loans).chain(leaving).min().unwrap_or(Moment::FAR);
+    }
+
+    fn expire_loans(&mut self, now: Moment, effects: &mut Effects<K>) {
+        let mut late: Vec<Key> = Vec::new();
+        for (key, row) in self.connections.iter_mut() {
+            if row.streams > 1 || row.in_flight == 0 {
+                continue;
+            }
+            if !row.warned && row.lent_at.after(self.rules.loan_warn) <= now {
+                row.warned = true;
+                self.counters.overdue_loans += 1;
+                effects.overdue.extend(row.site);
+            }
+            if row.due <= now {
+                late.push(key);
+            }
+        }
+        for connection in late {
+            // Given and not picked up: its waiter is told, the connection is as good as before.
+            let given = self.waiters.iter().find(|(_, waiter)| waiter.outcome == Outcome::Given(connection));
+            if let Some((waiter, _)) = given {
+                self.counters.waiters_expired += 1;
+                let row = self.waiters.get_mut(waiter).expect("found just now");
+                row.outcome = Outcome::Failed(Kind::WaitTimeout);
+                self.counters.checkins += 1;
+                self.give_back(connection, Ending::Unused, Duration::ZERO, now, effects);
+                continue;
+            }
+            self.counters.use_timeouts += 1;
+            if let Some(row) = self.connections.get(connection)
+                && let Some(server) = self.servers.get_mut(row.server)
+            {
+                server.health.silent();
+            }
+            self.remove(connection, effects);
+        }
+    }
+
+    fn expire_leaving(&mut self, now: Moment, effects: &mut Effects<K>) {
+        let due: Vec<Key> = self.servers.iter().filter(|(_, row)| row.leaves_by <= now).map(|(key, _)| key).collect();
+        for server in due {
+            if let Some(row) = self.servers.get_mut(server) {
+                row.leaves_by = Moment::FAR;
+            }
+            let late: Vec<Key> =
+                self.connections.iter().filter(|(_, row)| row.server == server).map(|(key, _)| key).collect();
+            for connection in late {
+                self.cut(connection, effects);
+            }
+        }
+    }
+}
