@@ -8,12 +8,13 @@ use serde::Serialize;
 const USAGE: &str = "usage: cargo xtask chaos embedded [--rounds N] [--signal kill|term] [--seed N] [--binary PATH]
        cargo xtask chaos hive [--backend NAME] [--rounds N] [--hives N] [--seed N] [--unfenced]
        cargo xtask chaos hive --soak MINUTES [--backend NAME] [--bees N] [--seed N]
-       cargo xtask chaos pool [--part scripted|proxy|nodes] [--rounds N] [--callers N] [--seed N]
+       cargo xtask chaos pool [--part scripted|proxy|nodes|steps] [--rounds N] [--callers N] [--seed N]
   hive: without --backend every backend; --rounds are leaders paused that tried something stale, a tenth as many of
         every other fault come on top; the same with the fence off follows, unless --unfenced asks for nothing else;
         --soak: one large hive, faults of all kinds at random, and rest at the end
   pool: without --part all three; of the rounds, 87 in 100 fall to scripted servers in this process, 10 to a proxy
-        before three nodes of Cassandra, 3 to the nodes themselves";
+        before three nodes of Cassandra, 3 to the nodes themselves; `--part steps`: one fault after the other on three
+        nodes, and what must come of each";
 /// Of the rounds, how many are played again with the fence off.
 const CONTROL_PART: u32 = 20;
 const CONTROL_ROUNDS_MIN: u32 = 10;
@@ -110,6 +111,11 @@ fn hives(words: &Words) -> Result<bool, String> {
 }
 
 fn pools(words: &Words) -> Result<bool, String> {
+    if words.value("--part") == Some("steps") {
+        let steps = pool::steps::run()?;
+        print(&steps);
+        return Ok(steps.iter().all(|step| step.holds));
+    }
     let all: u32 = words.number("--rounds", 1000)?;
     let parts = match words.value("--part") {
         // Alone, a part has all the rounds.

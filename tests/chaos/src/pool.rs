@@ -4,17 +4,16 @@
 //! Three grounds: scripted servers in this process, a proxy before real servers, and the real servers' processes. Sizes
 //! are counted where connections arrive, not where they are opened.
 
+mod darkness;
 mod ground;
 pub mod load;
 mod nodes;
+mod report;
 pub mod scripted;
 pub mod speak;
+pub mod steps;
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::Ordering,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use honeyflow::demo::dice::Dice;
 use honeyflow_cassandra::{Consistency, Session};
@@ -25,6 +24,7 @@ pub use crate::proxy;
 use ground::Ground;
 use load::Load;
 pub use nodes::Nodes;
+pub use report::Report;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,45 +72,9 @@ pub struct Options {
     pub seed: u64,
 }
 
-#[derive(Serialize)]
-pub struct Report {
-    pub part: Part,
-    pub rounds: u32,
-    pub faults: BTreeMap<&'static str, u32>,
-    pub answered: u64,
-    pub failed: u64,
-    /// Though it could have been done elsewhere.
-    pub failed_idempotent: u64,
-    pub wrong: u64,
-    pub hung: u64,
-    /// Faults after which the pool did not come back to its size in time.
-    pub shrunk: u32,
-    /// Faults after which tasks, requests or waiters were left over.
-    pub leaked: u32,
-    /// Sockets and tasks after the end.
-    pub left_over: u32,
-    /// The longest time from the end of a fault to full size.
-    pub slowest_refill_s: f64,
-    /// From the hundredth fault to the last.
-    pub memory_growth: Option<f64>,
-    pub complaints: Vec<String>,
-    pub seconds: f64,
-}
-
-/// More than so many words about what is wrong help nobody.
-const COMPLAINTS_MAX: usize = 10;
 const REFILL_AT_MOST: Duration = Duration::from_secs(10);
-const MEMORY_GROWTH_MAX: f64 = 1.05;
 const MEMORY_FROM: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(60);
-
-impl Report {
-    pub fn holds(&self) -> bool {
-        let zero = [self.wrong, self.hung, self.shrunk.into(), self.leaked.into(), self.left_over.into()];
-        let memory = self.memory_growth.is_none_or(|growth| growth <= MEMORY_GROWTH_MAX);
-        zero.iter().all(|count| *count == 0) && memory && self.answered > u64::from(self.rounds)
-    }
-}
 
 /// # Errors
 /// What kept the campaign from being carried out at all.
@@ -129,6 +93,7 @@ async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, Stri
     let consistency = if options.part == Part::Scripted { Consistency::One } else { Consistency::LocalQuorum };
     let mut field = Field::new(session, ground.servers());
     let load = Load::start(&field.session, options.callers, consistency).await?;
+    let tally = load.tally.clone();
     field.settle(ground, &load, PATIENCE).await.ok_or("the pool was not full at the beginning")?;
     field.quiet_tasks = field.tasks_when_quiet(&load).await;
     let mut dice = Dice::new(options.seed);
@@ -171,52 +136,12 @@ async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, Stri
     if options.rounds > 2 * MEMORY_FROM {
         report.memory_growth = memory.zip(resident_bytes()).map(|(before, now)| now as f64 / before as f64);
     }
-    report.take(&load);
+    // What fails last is judged, too: by then its time is over.
     load.stop().await;
+    report.take(&tally, ground.darkness());
     report.left_over = field.close(ground).await;
     report.seconds = began.elapsed().as_secs_f64();
     Ok(report)
-}
-
-impl Report {
-    fn new(options: &Options) -> Report {
-        Report {
-            part: options.part,
-            rounds: options.rounds,
-            faults: BTreeMap::new(),
-            answered: 0,
-            failed: 0,
-            failed_idempotent: 0,
-            wrong: 0,
-            hung: 0,
-            shrunk: 0,
-            leaked: 0,
-            left_over: 0,
-            slowest_refill_s: 0.0,
-            memory_growth: None,
-            complaints: Vec::new(),
-            seconds: 0.0,
-        }
-    }
-
-    fn complain(&mut self, what: String) {
-        eprintln!("{what}");
-        if self.complaints.len() < COMPLAINTS_MAX {
-            self.complaints.push(what);
-        }
-    }
-
-    fn take(&mut self, load: &Load) {
-        let of = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
-        let tally = &load.tally;
-        (self.answered, self.failed, self.failed_idempotent) =
-            (of(&tally.good), of(&tally.failed), of(&tally.failed_idempotent));
-        (self.wrong, self.hung) = (of(&tally.wrong), of(&tally.hung));
-        let complaint = tally.complaint.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(complaint) = complaint {
-            self.complain(complaint);
-        }
-    }
 }
 
 fn open(ground: &dyn Ground) -> Result<Session, String> {
@@ -252,13 +177,22 @@ impl Field {
     }
 
     fn is_full(&self, ground: &dyn Ground) -> bool {
+        self.is_full_at(ground.open())
+    }
+
+    /// With so many sockets, counted at the other side.
+    fn is_full_at(&self, sockets: u32) -> bool {
         let status = self.session.pool().status();
         let full = |server: &honeyflow_pool::ServerStatus| {
             server.open == CONNECTIONS_PER_SERVER && server.closing == 0 && server.state != ServerState::Down
         };
-        ground.open() == self.sockets_wanted()
+        sockets == self.sockets_wanted()
             && status.servers.len() == self.servers as usize
             && status.servers.iter().all(full)
+    }
+
+    fn states(&self) -> Vec<ServerState> {
+        self.session.pool().status().servers.iter().map(|server| server.state).collect()
     }
 
     /// How long it took until everything was there again; none if it took too long.

@@ -55,6 +55,7 @@ pub struct Proxy {
 #[derive(Default)]
 struct Counts {
     open: AtomicU32,
+    ended: AtomicU64,
     bytes_sent: AtomicU64,
 }
 
@@ -87,6 +88,11 @@ impl Proxy {
 
     pub fn open(&self) -> u32 {
         self.counts.open.load(Ordering::SeqCst)
+    }
+
+    /// Connections that were open and are no more.
+    pub fn ended(&self) -> u64 {
+        self.counts.ended.load(Ordering::SeqCst)
     }
 
     /// Towards the server, since the beginning: what share of the requests it got.
@@ -144,6 +150,7 @@ struct Counted(Arc<Counts>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -1,17 +1,27 @@
 //! Where faults happen, and which.
 
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use honeyflow::demo::dice::Dice;
 use honeyflow_cassandra::Session;
 use honeyflow_pool::settings::Translate;
+use tokio::time::Instant;
 
 use super::{
     Part,
+    darkness::Darkness,
     nodes::Nodes,
     proxy::{Proxy, Way},
     scripted::{Cluster, Mood, Server, Slip},
 };
+
+const FELT_WITHIN: Duration = Duration::from_secs(10);
 
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
@@ -34,7 +44,10 @@ pub trait Ground: Send + Sync {
     /// Connections as the other side counts them.
     fn open(&self) -> u32;
 
-    /// One fault from its beginning to its end; its name.
+    /// When nobody could have answered.
+    fn darkness(&self) -> &Darkness;
+
+    /// One fault from its beginning until it has been felt and is over; its name.
     fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Later<'a, &'static str>;
 }
 
@@ -42,9 +55,12 @@ pub trait Ground: Send + Sync {
 /// If there are no servers to be had.
 pub fn prepare(part: Part) -> Result<Box<dyn Ground>, String> {
     match part {
-        Part::Scripted => Ok(Box::new(Scripted(Cluster::start(3).map_err(|error| error.to_string())?))),
-        Part::Proxy => Ok(Box::new(Proxied(Nodes::start()?))),
-        Part::Nodes => Ok(Box::new(Real(Nodes::start()?))),
+        Part::Scripted => {
+            let cluster = Cluster::start(3).map_err(|error| error.to_string())?;
+            Ok(Box::new(Scripted { cluster, darkness: Darkness::default() }))
+        }
+        Part::Proxy => Rig::start(Struck::TheWay),
+        Part::Nodes => Rig::start(Struck::TheProcess),
     }
 }
 
@@ -53,11 +69,26 @@ async fn between(dice: &mut Dice, least_ms: i64, most_ms: i64) {
     tokio::time::sleep(Duration::from_millis(u64::try_from(time).unwrap_or(0))).await;
 }
 
+/// What was done takes a moment to arrive; looked at before, everything would seem well.
+async fn felt(arrived: impl Fn() -> bool) -> Result<(), String> {
+    let by = Instant::now() + FELT_WITHIN;
+    while !arrived() {
+        if Instant::now() > by {
+            return Err(format!("a fault was not felt within {FELT_WITHIN:?}"));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
 fn index(dice: &mut Dice, length: usize) -> usize {
     usize::try_from(dice.below(i64::try_from(length).unwrap_or(1))).unwrap_or(0)
 }
 
-struct Scripted(Cluster);
+struct Scripted {
+    cluster: Cluster,
+    darkness: Darkness,
+}
 
 const SLIPS: [(&str, Slip); 4] = [
     ("cut in an answer", Slip::Cut),
@@ -68,16 +99,20 @@ const SLIPS: [(&str, Slip); 4] = [
 
 impl Ground for Scripted {
     fn seeds(&self) -> Vec<String> {
-        self.0.servers().iter().map(|server| server.address.to_string()).collect()
+        self.cluster.servers().iter().map(|server| server.address.to_string()).collect()
     }
 
     fn open(&self) -> u32 {
-        self.0.open()
+        self.cluster.open()
+    }
+
+    fn darkness(&self) -> &Darkness {
+        &self.darkness
     }
 
     fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Later<'a, &'static str> {
         Box::pin(async move {
-            let servers = self.0.servers();
+            let servers = self.cluster.servers();
             let server = &servers[index(dice, servers.len())];
             Ok(match dice.below(11) {
                 0 => {
@@ -88,20 +123,25 @@ impl Ground for Scripted {
                     "killed"
                 }
                 1 => {
+                    self.darkness.falls(Instant::now());
                     servers.iter().for_each(|server| server.set(Mood::Gone));
                     between(dice, 20, 400).await;
                     servers.iter().for_each(|server| server.set(Mood::Well));
+                    self.darkness.lifts(Instant::now());
                     "all killed"
                 }
                 2 => during(server, Mood::Silent, dice, "silent").await,
                 3 => during(server, Mood::Slow(Duration::from_millis(100)), dice, "slow").await,
                 4 => during(server, Mood::Overloaded, dice, "overloaded").await,
                 5 => {
+                    let ended = server.ended() + u64::from(server.open.load(Ordering::SeqCst));
                     server.reset();
+                    felt(|| server.ended() >= ended).await?;
                     "reset"
                 }
                 6 => {
                     server.forget();
+                    felt(|| server.reminded()).await?;
                     "forgot its statements"
                 }
                 slip => {
@@ -122,44 +162,90 @@ async fn during(server: &Arc<Server>, mood: Mood, dice: &mut Dice, name: &'stati
     name
 }
 
-struct Proxied(Nodes);
+/// Real servers behind proxies.
+struct Rig {
+    nodes: Nodes,
+    struck: Struck,
+    darkness: Darkness,
+}
 
-impl Ground for Proxied {
+/// Where faults happen.
+#[derive(Clone, Copy)]
+enum Struck {
+    TheWay,
+    TheProcess,
+}
+
+impl Rig {
+    fn start(struck: Struck) -> Result<Box<dyn Ground>, String> {
+        Ok(Box::new(Rig { nodes: Nodes::start()?, struck, darkness: Darkness::default() }))
+    }
+
+    async fn on_the_way(&self, dice: &mut Dice) -> Result<&'static str, String> {
+        let proxies = self.nodes.proxies();
+        let proxy = &proxies[index(dice, proxies.len())];
+        Ok(match dice.below(5) {
+            0 => {
+                let ended = proxy.ended() + u64::from(proxy.open());
+                proxy.reset();
+                felt(|| proxy.ended() >= ended).await?;
+                "reset"
+            }
+            1 => on_the_way(proxy, Way::Refused, dice, "refused").await,
+            2 => on_the_way(proxy, Way::Silent, dice, "silent").await,
+            3 => on_the_way(proxy, Way::Late(Duration::from_millis(200)), dice, "slow").await,
+            _ => {
+                self.darkness.falls(Instant::now());
+                proxies.iter().for_each(|proxy| proxy.set(Way::Refused));
+                between(dice, 50, 1000).await;
+                proxies.iter().for_each(|proxy| proxy.set(Way::Open));
+                self.darkness.lifts(Instant::now());
+                "all refused"
+            }
+        })
+    }
+
+    async fn of_a_process(&mut self, dice: &mut Dice) -> Result<&'static str, String> {
+        let number = index(dice, 3);
+        if dice.below(3) == 0 {
+            self.nodes.pause(number)?;
+            between(dice, 1000, 20_000).await;
+            self.nodes.resume(number)?;
+            return Ok("paused");
+        }
+        let kill = dice.below(2) == 0;
+        self.nodes.restart(number, kill).await?;
+        Ok(if kill { "killed" } else { "stopped" })
+    }
+}
+
+impl Ground for Rig {
     fn seeds(&self) -> Vec<String> {
-        self.0.seeds()
+        self.nodes.seeds()
     }
 
     fn translate(&self) -> Translate {
-        self.0.translate()
+        self.nodes.translate()
     }
 
     fn furnish<'a>(&'a self, session: &'a Session) -> Later<'a, ()> {
-        Box::pin(self.0.furnish(session))
+        Box::pin(self.nodes.furnish(session))
     }
 
     fn open(&self) -> u32 {
-        self.0.open()
+        self.nodes.open()
+    }
+
+    fn darkness(&self) -> &Darkness {
+        &self.darkness
     }
 
     fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Later<'a, &'static str> {
         Box::pin(async move {
-            let proxies = self.0.proxies();
-            let proxy = &proxies[index(dice, proxies.len())];
-            Ok(match dice.below(5) {
-                0 => {
-                    proxy.reset();
-                    "reset"
-                }
-                1 => on_the_way(proxy, Way::Refused, dice, "refused").await,
-                2 => on_the_way(proxy, Way::Silent, dice, "silent").await,
-                3 => on_the_way(proxy, Way::Late(Duration::from_millis(200)), dice, "slow").await,
-                _ => {
-                    proxies.iter().for_each(|proxy| proxy.set(Way::Refused));
-                    between(dice, 50, 1000).await;
-                    proxies.iter().for_each(|proxy| proxy.set(Way::Open));
-                    "all refused"
-                }
-            })
+            match self.struck {
+                Struck::TheWay => self.on_the_way(dice).await,
+                Struck::TheProcess => self.of_a_process(dice).await,
+            }
         })
     }
 }
@@ -169,41 +255,6 @@ async fn on_the_way(proxy: &Proxy, way: Way, dice: &mut Dice, name: &'static str
     between(dice, 50, 4000).await;
     proxy.set(Way::Open);
     name
-}
-
-struct Real(Nodes);
-
-impl Ground for Real {
-    fn seeds(&self) -> Vec<String> {
-        self.0.seeds()
-    }
-
-    fn translate(&self) -> Translate {
-        self.0.translate()
-    }
-
-    fn furnish<'a>(&'a self, session: &'a Session) -> Later<'a, ()> {
-        Box::pin(self.0.furnish(session))
-    }
-
-    fn open(&self) -> u32 {
-        self.0.open()
-    }
-
-    fn strike<'a>(&'a mut self, dice: &'a mut Dice) -> Later<'a, &'static str> {
-        Box::pin(async move {
-            let number = index(dice, 3);
-            if dice.below(3) == 0 {
-                self.0.pause(number)?;
-                between(dice, 1000, 20_000).await;
-                self.0.resume(number)?;
-                return Ok("paused");
-            }
-            let kill = dice.below(2) == 0;
-            self.0.restart(number, kill).await?;
-            Ok(if kill { "killed" } else { "stopped" })
-        })
-    }
 }
 
 /// The addresses at which the proxies stand in for the servers.

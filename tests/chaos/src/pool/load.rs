@@ -6,7 +6,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -20,17 +20,29 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 pub struct Tally {
     pub good: AtomicU64,
     pub failed: AtomicU64,
-    /// Of the failed ones, those that could have been done elsewhere.
-    pub failed_idempotent: AtomicU64,
+    /// Of the failed ones, those that could have been done elsewhere; whether they should have been is judged later.
+    pub failed_idempotent: Mutex<Vec<Failure>>,
     pub wrong: AtomicU64,
     pub hung: AtomicU64,
     /// The last of what was wrong or hung, in words.
-    pub complaint: std::sync::Mutex<Option<String>>,
+    pub complaint: Mutex<Option<String>>,
+}
+
+pub struct Failure {
+    pub begun: Instant,
+    pub due: Instant,
+    /// As many servers as a request may be tried at have lost it.
+    pub exhausted: bool,
+    pub said: String,
 }
 
 impl Tally {
     fn complain(&self, what: String) {
-        *self.complaint.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(what);
+        *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    fn failed(&self, failure: Failure) {
+        self.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 }
 
@@ -46,6 +58,8 @@ pub const WITHIN: Duration = Duration::from_secs(2);
 /// A machine with two cores and much to do; what hangs takes longer.
 const LATE_AT_MOST: Duration = Duration::from_secs(3);
 const KEYS_EACH: i32 = 4;
+/// As the pool has it by default.
+const TRIES: usize = 3;
 
 #[derive(Clone)]
 struct Caller {
@@ -145,10 +159,13 @@ impl Caller {
                 self.tally.good.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                tracing_note(&error.to_string());
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
+                let cause = error.cause.as_ref().map(ToString::to_string).unwrap_or_default();
+                let said = format!("{error}: {cause}");
+                tracing_note(&said);
                 if how.is_idempotent() {
-                    self.tally.failed_idempotent.fetch_add(1, Ordering::Relaxed);
+                    let exhausted = error.tries.len() + 1 >= TRIES;
+                    self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, said });
                 }
             }
         }

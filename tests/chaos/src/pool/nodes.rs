@@ -1,20 +1,26 @@
 //! Three real servers, each with a proxy before it.
 
-use std::net::SocketAddr;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use honeyflow_cassandra::{Options, Session};
+use honeyflow_cassandra::{Connection, Options, Session, connection, topology::Topology};
 use honeyflow_pool::settings::Translate;
 use honeyflow_services::Cassandras;
+use tokio::time::Instant;
 
 use super::{ground::stand_in, proxy::Proxy};
 
 pub struct Nodes {
     cluster: Cassandras,
     proxies: Vec<Proxy>,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 const COUNT: u8 = 3;
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 const TABLE: [&str; 2] = [
     "CREATE KEYSPACE IF NOT EXISTS chaos WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
     "CREATE TABLE IF NOT EXISTS chaos.t (id int PRIMARY KEY, n bigint)",
@@ -31,7 +37,7 @@ impl Nodes {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let before = |server: SocketAddr| runtime.block_on(Proxy::start(stand_in(server), server));
         let proxies: Result<Vec<Proxy>, _> = cluster.addresses().into_iter().map(before).collect();
-        Ok(Nodes { cluster, proxies: proxies.map_err(|error| error.to_string())?, _runtime: runtime })
+        Ok(Nodes { cluster, proxies: proxies.map_err(|error| error.to_string())?, runtime })
     }
 
     pub fn proxies(&self) -> &[Proxy] {
@@ -60,7 +66,7 @@ impl Nodes {
     /// If the table cannot be made.
     pub async fn furnish(&self, session: &Session) -> Result<(), String> {
         for statement in TABLE {
-            let how = Options::within(std::time::Duration::from_secs(30)).idempotent();
+            let how = Options::within(Duration::from_secs(30)).idempotent();
             session.query(statement, &how).await.map_err(|error| format!("{statement}: {error}: {:?}", error.cause))?;
         }
         Ok(())
@@ -78,6 +84,68 @@ impl Nodes {
     pub fn resume(&self, number: usize) -> Result<(), String> {
         self.cluster.node(number).ok_or("no such node")?.resume();
         Ok(())
+    }
+
+    /// A fourth one, with a proxy before it; returns when the others know it.
+    ///
+    /// # Errors
+    /// If it does not come.
+    pub async fn join(&mut self) -> Result<(), String> {
+        // Whoever hears of it first finds its proxy listening.
+        let known = self.cluster.addresses();
+        let next = u8::try_from(known.len() + 1).map_err(|error| error.to_string())?;
+        let server = SocketAddr::from(([127, 0, 0, next], known[0].port()));
+        let proxy = self.runtime.spawn(Proxy::start(stand_in(server), server)).await;
+        self.proxies.push(proxy.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?);
+        tokio::task::block_in_place(|| self.cluster.join()).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The last one leaves in good order.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn leave(&mut self) -> Result<(), String> {
+        tokio::task::block_in_place(|| self.cluster.leave()).map_err(|error| error.to_string())
+    }
+
+    /// # Errors
+    /// If there is no such node.
+    pub fn kill_all(&mut self) -> Result<(), String> {
+        (0..COUNT.into()).try_for_each(|number| {
+            self.cluster.node_mut(number).ok_or("no such node")?.kill();
+            Ok(())
+        })
+    }
+
+    /// One after the other; returns when all know each other again.
+    ///
+    /// # Errors
+    /// If one does not come back.
+    pub async fn start_all(&mut self, order: &[usize]) -> Result<(), String> {
+        tokio::task::block_in_place(|| {
+            for number in order {
+                let node = self.cluster.node_mut(*number).ok_or("no such node")?;
+                node.start().map_err(|error| error.to_string())?;
+            }
+            self.cluster.gather().map_err(|error| error.to_string())
+        })
+    }
+
+    /// Where each is, by what it calls itself.
+    ///
+    /// # Errors
+    /// If one does not say.
+    pub async fn ids(&self) -> Result<BTreeMap<String, IpAddr>, String> {
+        let mut ids = BTreeMap::new();
+        for address in self.cluster.addresses() {
+            let (settings, by) = (connection::Settings::default(), Instant::now() + ASKED_WITHIN);
+            let limits = connection::Limits { tcp: ASKED_WITHIN, ready: ASKED_WITHIN };
+            let opened = Connection::connect(address, &settings, limits).await.map_err(|error| error.to_string())?;
+            let topology = Topology::ask(&opened, address, by).await.map_err(|error| error.to_string())?;
+            let own = topology.members.iter().find(|member| member.address == address).ok_or("no row of its own")?;
+            ids.insert(own.id.to_string(), address.ip());
+        }
+        Ok(ids)
     }
 
     /// Killed or stopped in good order, and started again; returns when it answers.

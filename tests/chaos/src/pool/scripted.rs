@@ -65,6 +65,10 @@ pub struct Server {
     life: AtomicU32,
     pub open: AtomicU32,
     pub served: AtomicU64,
+    /// Connections that were open and are no more.
+    ended: AtomicU64,
+    /// The life in which a statement was executed last.
+    lived: AtomicU32,
     hiccup: AtomicBool,
 }
 
@@ -104,6 +108,8 @@ impl Cluster {
                 life: AtomicU32::new(0),
                 open: AtomicU32::new(0),
                 served: AtomicU64::new(0),
+                ended: AtomicU64::new(0),
+                lived: AtomicU32::new(0),
                 hiccup: AtomicBool::new(false),
             });
             runtime.spawn(listen(server.clone(), listener));
@@ -137,6 +143,15 @@ impl Server {
 
     pub fn forget(&self) {
         self.life.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether somebody has told it a statement that it had forgotten, and used it.
+    pub fn reminded(&self) -> bool {
+        self.lived.load(Ordering::SeqCst) == self.life.load(Ordering::SeqCst)
+    }
+
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::SeqCst)
     }
 
     pub fn slip(&self, slip: Slip) {
@@ -186,7 +201,8 @@ impl Server {
         let Some((id, values)) = speak::execution(body) else {
             return (opcode::ERROR, speak::error(0x000a, "no execution").0);
         };
-        let life = format!("-{}", self.life.load(Ordering::SeqCst));
+        let number = self.life.load(Ordering::SeqCst);
+        let life = format!("-{number}");
         if !id.ends_with(life.as_bytes()) {
             return (opcode::ERROR, speak::error(0x2500, "unprepared").short_bytes(id).0);
         }
@@ -194,6 +210,7 @@ impl Server {
             return (opcode::ERROR, speak::error(0x1001, "too much").0);
         }
         self.served.fetch_add(1, Ordering::Relaxed);
+        self.lived.store(number, Ordering::SeqCst);
         let number = |at: usize| values.get(at).and_then(|value| Some(i64::from_be_bytes((*value).try_into().ok()?)));
         let key = values.first().copied().unwrap_or_default();
         let mut written = self.shared.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -315,6 +332,7 @@ struct Counted(Arc<Server>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 
