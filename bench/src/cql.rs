@@ -1,8 +1,10 @@
 //! CQL against the crate `scylla`, on the same servers in turn. On one real node: `throughput-mean`, `p99-mean` and
 //! `client-cpu`, prepared inserts and selects at 1, 64, 512 and 2,048 at a time, geometric means. `scripted-…`: on a
-//! server in this process that does next to nothing, so that the client is the limit. `slow-node-…`: three nodes, one of
+//! server in this process that does next to nothing, so that the client is the limit; `exclusive-throughput` there, too,
+//! against bare connections. `slow-node-…`: three nodes, one of
 //! them 200 ms away.
 
+mod exclusive;
 pub mod load;
 pub mod side;
 mod slow;
@@ -41,7 +43,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             side::furnish(&session, 1).await?;
             Ok::<_, crate::Error>((Ours::open(&place).await?, Theirs::open(&place, false).await?))
         })?;
-        let means = runtime.block_on(compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
+        let means = runtime.block_on(pl_182_compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
         means.report(reporter, ["throughput-mean", "p99-mean", "client-cpu"]);
     }
     if ["scripted-throughput", "scripted-p99"].iter().any(|figure| reporter.wants(figure)) {
@@ -50,10 +52,17 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         let place = Place { servers, bare: true, ..Place::default() };
         let sides = async { Ok::<_, crate::Error>((Ours::open(&place).await?, Theirs::open(&place, false).await?)) };
         let (ours, theirs) = runtime.block_on(sides)?;
-        let means = runtime.block_on(compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
+        let means = runtime.block_on(pl_182_compare(options, reporter.runs, &Arc::new(ours), &Arc::new(theirs)))?;
         means.report(reporter, ["scripted-throughput", "scripted-p99", ""]);
     }
-    slow::measure(reporter, &runtime)
+    if reporter.wants(exclusive::FIGURE) {
+        let cluster = Cluster::start(1)?;
+        let servers: Vec<SocketAddr> = cluster.servers().iter().map(|server| server.address).collect();
+        let place = Place { servers, bare: true, ..Place::default() };
+        let slice = Duration::from_millis(options.slice);
+        runtime.block_on(exclusive::pl_185_measure(&place, slice, reporter))?;
+    }
+    slow::pl_183_measure(reporter, &runtime)
 }
 
 /// A server of our own: the shared one may be in use.
@@ -86,7 +95,12 @@ impl Means {
     }
 }
 
-async fn compare<A: Side, B: Side>(options: &Options, runs: u32, ours: &Arc<A>, theirs: &Arc<B>) -> Result<Means> {
+async fn pl_182_compare<A: Side, B: Side>(
+    options: &Options,
+    runs: u32,
+    ours: &Arc<A>,
+    theirs: &Arc<B>,
+) -> Result<Means> {
     let slice = Duration::from_millis(options.slice);
     for what in [What::Put, What::Get] {
         load::run(ours, what, 64, WARM_UP).await?;

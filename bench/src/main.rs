@@ -63,7 +63,7 @@ enum Bench {
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
-    /// CQL against the crate `scylla`: `throughput-mean`, `p99-mean`, `client-cpu`, `scripted-throughput`, `slow-node-p99`
+    /// CQL against the crate `scylla`: `throughput-mean`, `p99-mean`, `client-cpu`, `scripted-throughput`, `exclusive-throughput`, `slow-node-p99`
     Cql(cql::Options),
     /// From a restarted server's open port to all connections: `restart-median`, `restart-worst`
     Refill(refill::Options),

@@ -16,9 +16,9 @@ use scylla::{
 
 use crate::Result;
 
-const PUT: &str = "INSERT INTO chaos.t (id, n) VALUES (?, ?) USING TIMESTAMP ?";
-const GET: &str = "SELECT n FROM chaos.t WHERE id = ?";
-const WITHIN: Duration = Duration::from_secs(10);
+pub const PUT: &str = "INSERT INTO chaos.t (id, n) VALUES (?, ?) USING TIMESTAMP ?";
+pub const GET: &str = "SELECT n FROM chaos.t WHERE id = ?";
+pub const WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the servers are, and how to be let in.
 #[derive(Clone, Default)]
@@ -44,23 +44,33 @@ pub struct Ours {
 }
 
 impl Ours {
+    /// The peer knows no other.
+    pub const VERSIONS: Versions = Versions { lowest: Version::V4, highest: Version::V4 };
+
     pub fn session(place: &Place) -> Result<Session> {
+        Self::session_with(place, |_| {})
+    }
+
+    fn session_with(place: &Place, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Session> {
         let login = place.login.clone().map(|(user, password)| -> Arc<dyn honeyflow_cassandra::connection::Login> {
             Arc::new(Password { user, password: Secret::Plain(password) })
         });
-        // The peer knows no other.
-        let versions = Versions { lowest: Version::V4, highest: Version::V4 };
-        let settings = Settings { versions, login, ..Settings::default() };
-        let servers = honeyflow_pool::Settings {
+        let settings = Settings { versions: Self::VERSIONS, login, ..Settings::default() };
+        let mut servers = honeyflow_pool::Settings {
             servers: place.servers.iter().map(ToString::to_string).collect(),
             translate: Translate { table: place.stand_ins.iter().copied().collect(), hook: None },
             ..honeyflow_pool::Settings::default()
         };
+        change(&mut servers);
         Ok(Session::open(settings, servers)?)
     }
 
     pub async fn open(place: &Place) -> Result<Ours> {
-        let session = Self::session(place)?;
+        Self::open_with(place, |_| {}).await
+    }
+
+    pub async fn open_with(place: &Place, change: impl FnOnce(&mut honeyflow_pool::Settings)) -> Result<Ours> {
+        let session = Self::session_with(place, change)?;
         let (put, get) = (session.prepare(PUT).await?, session.prepare(GET).await?);
         let how = Options::within(WITHIN).consistency(Consistency::LocalQuorum).idempotent();
         Ok(Ours { session, put, get, how })

@@ -20,7 +20,7 @@ const BEFORE: Duration = Duration::from_secs(1);
 const ONSET: Duration = Duration::from_secs(2);
 const SLICE: Duration = Duration::from_secs(5);
 
-pub fn measure(reporter: &mut Reporter, runtime: &tokio::runtime::Runtime) -> Result<()> {
+pub fn pl_183_measure(reporter: &mut Reporter, runtime: &tokio::runtime::Runtime) -> Result<()> {
     let figures = ["slow-node-p99", "slow-node-p99-aware", "slow-node-throughput"];
     if !figures.iter().any(|figure| reporter.wants(figure)) {
         return Ok(());
