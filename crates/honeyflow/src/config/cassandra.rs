@@ -28,6 +28,9 @@ pub struct CqlConfig {
     /// Never written out.
     pub password: Option<Url>,
     pub compression: String,
+    /// Of the protocol, the lowest and the highest.
+    pub versions: (u8, u8),
+    pub frame_bytes_max: usize,
     pub tls: bool,
     pub tls_roots: Option<PathBuf>,
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
@@ -36,6 +39,8 @@ pub struct CqlConfig {
 
 /// The table below the section that is not the pool's.
 const CQL: &str = "cql";
+/// What an answer may be limited to: less would be too little for the driver's own questions.
+const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 20;
 /// The key that names a file instead of all others.
 const COMPILED: &str = "compiled";
 
@@ -138,10 +143,23 @@ fn read_cql(node: Option<&Node>, path: &str, folder: &Path, problems: &mut Vec<P
             Problem::error(values.at(there), "missing-key", format!("`{there}` stands here without `{missing}`"));
         problems.push(problem.help("a certificate of our own needs both"));
     }
+    let version = |key: &str| values.count(key).and_then(|number| u8::try_from(number).ok());
+    let versions = version("lowest-version").zip(version("highest-version"));
+    if let Some((lowest, highest)) = versions.filter(|(lowest, highest)| lowest > highest) {
+        let message = format!("the highest version, {highest}, is below the lowest, {lowest}");
+        problems.push(Problem::error(values.at("highest-version"), "bad-value", message).help("swap them"));
+    }
+    let frame_bytes_max = values.count("max-frame").and_then(|bytes| usize::try_from(bytes).ok());
+    if frame_bytes_max.is_some_and(|bytes| !FRAME_BYTES.contains(&bytes)) {
+        let message = "`max-frame` is not between `64KiB` and `256MiB`";
+        problems.push(Problem::error(values.at("max-frame"), "bad-value", message));
+    }
     Some(CqlConfig {
         user,
         password,
         compression: values.text("compression")?,
+        versions: versions?,
+        frame_bytes_max: frame_bytes_max?,
         tls: values.boolean("tls")?,
         tls_roots: file("tls-roots"),
         tls_certificate: certificate.zip(key),

@@ -664,7 +664,12 @@ fn a_table_is_read_with_the_settings_of_its_pool() {
         (table.keyspace.as_str(), table.table.as_str(), table.columns["name"].as_str()),
         ("shop", "book", "title")
     );
+    assert_eq!((cluster.cql.versions, cluster.cql.frame_bytes_max), ((4, 5), 64 << 20));
     assert_eq!(config.indexes().count(), 0);
+    let narrow = format!("{CQL}\nlowest-version = 4\nhighest-version = 4\nmax-frame = \"1MiB\"");
+    let config = loaded(&with_table(&narrow, "table = \"shop.book\"")).config.expect("no problems");
+    let cql = &config.clusters[0].cql;
+    assert_eq!((cql.versions, cql.frame_bytes_max), ((4, 4), 1 << 20));
 }
 
 /// PL-60: by line, key and nearest word; PL-61: everything that is wrong with a pool at once.
@@ -693,6 +698,11 @@ fn pl_60_the_section_of_a_pool_is_judged_at_its_place() {
     let inline = said(&with_table(&CQL.replace("env:PASSWORD", "canary"), "table = \"book\""));
     assert!(inline.contains("error[secret-inline]") && !inline.contains("canary"), "{inline}");
     assert!(inline.contains("`book` does not name keyspace and table"), "{inline}");
+    let versions = format!("{CQL}\nlowest-version = 5\nhighest-version = 4\nmax-frame = \"1KiB\"");
+    let versions = said(&with_table(&versions, "table = \"shop.book\""));
+    for part in ["the highest version, 4, is below the lowest, 5", "`max-frame` is not between"] {
+        assert!(versions.contains(part), "{part} in\n{versions}");
+    }
     let nowhere = with_table(CQL, "field = { a = \"text\" }").replace("cassandra:main", "cassandra:mian");
     let nowhere = said(&nowhere);
     for part in ["needs the key `table`", "`field` is a key of an index, and this is a table", "did you mean `main`?"] {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use honeyflow_cassandra::{
-    Consistency, Session,
-    connection::{Password, Secret, Settings, Tls},
+    Consistency, Session, Version,
+    connection::{Password, Secret, Settings, Tls, Versions},
     wire::Compression,
 };
 use honeyflow_pool::Functions;
@@ -50,7 +50,10 @@ fn spoken(cql: &CqlConfig) -> Settings {
         "snappy" => Compression::Snappy,
         _ => Compression::None,
     };
-    Settings { login, tls, compression, ..Settings::default() }
+    // the configuration lets no other numbers through
+    let version = |number| Version::numbered(number).unwrap_or(Version::V4);
+    let versions = Versions { lowest: version(cql.versions.0), highest: version(cql.versions.1) };
+    Settings { login, tls, compression, versions, frame_bytes_max: cql.frame_bytes_max, ..Settings::default() }
 }
 
 /// What a sink's adapter is told. `key`: as the entity's database has it; without, names alone are known.
@@ -124,4 +127,30 @@ pub async fn problems(
             .help(misfit.help.clone())
     };
     misfits.iter().map(problem).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PL-60 CQ-2 CQ-7: what is written reaches the driver.
+    #[test]
+    fn cq_2_versions_and_frames_are_as_configured() {
+        let cql = CqlConfig {
+            user: None,
+            password: None,
+            compression: "lz4".into(),
+            versions: (4, 4),
+            frame_bytes_max: 1 << 20,
+            tls: false,
+            tls_roots: None,
+            tls_certificate: None,
+            tls_name: None,
+        };
+        let settings = spoken(&cql);
+        assert_eq!(settings.versions, Versions { lowest: Version::V4, highest: Version::V4 });
+        assert_eq!((settings.frame_bytes_max, settings.compression), (1 << 20, Compression::Lz4));
+        let settings = spoken(&CqlConfig { versions: (4, 5), ..cql });
+        assert_eq!(settings.versions, Versions { lowest: Version::V4, highest: Version::V5 });
+    }
 }

@@ -74,6 +74,7 @@ impl PoolView {
             "broken_by": status.broken_by,
             "settings_error": status.settings_error.as_ref().map(ToString::to_string),
             "discovery_error": status.discovery_error,
+            "remarks": status.remarks,
             "wanted": status.wanted,
             "open": status.open,
             "idle": status.idle,

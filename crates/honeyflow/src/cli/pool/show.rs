@@ -36,6 +36,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
             output.note(error);
         }
     }
+    for remark in pool["remarks"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str) {
+        output.note(remark);
+    }
     let servers = pool["servers"].as_array().cloned().unwrap_or_default();
     let header = ["server", "state", "datacentre", "open", "under way", "latency", "share", "last error"];
     output.rows(header, &servers, |server| {
