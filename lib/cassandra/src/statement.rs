@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ struct Shared {
     text: Arc<str>,
     keyspace: Option<Arc<str>>,
     /// Read by every execution, changed when a server is met for the first time.
-    at: ArcSwap<HashMap<Arc<str>, Arc<Known>>>,
+    at: ArcSwap<HashMap<Box<str>, At>>,
     usage: Usage,
 }
 
@@ -54,6 +54,13 @@ impl Usage {
     pub fn last(&self) -> Instant {
         self.begun + std::time::Duration::from_micros(self.last.load(Ordering::Relaxed))
     }
+}
+
+/// By the server's name: what it knows, for as long as anybody bears that name.
+#[derive(Clone, Debug)]
+struct At {
+    server: Weak<str>,
+    known: Arc<Known>,
 }
 
 /// What one server knows.
@@ -120,18 +127,15 @@ impl Statement {
     }
 
     pub(crate) fn at(&self, server: &Arc<str>) -> Arc<Known> {
-        if let Some(known) = self.shared.at.load().get(server) {
-            return Arc::clone(known);
+        if let Some(at) = self.shared.at.load().get(&**server) {
+            return Arc::clone(&at.known);
         }
         let mut found = Arc::default();
         self.shared.at.rcu(|at| {
-            // A name that nobody else bears is that of a server which has gone.
-            let mut at: HashMap<_, _> = at
-                .iter()
-                .filter(|(name, _)| Arc::strong_count(name) > 1)
-                .map(|(n, k)| (n.clone(), k.clone()))
-                .collect();
-            found = Arc::clone(at.entry(Arc::clone(server)).or_default());
+            let stays = at.iter().filter(|(_, at)| at.server.strong_count() > 0);
+            let mut at: HashMap<_, _> = stays.map(|(name, at)| (name.clone(), at.clone())).collect();
+            let here = || At { server: Arc::downgrade(server), known: Arc::default() };
+            found = Arc::clone(&at.entry((&**server).into()).or_insert_with(here).known);
             at
         });
         found
@@ -143,12 +147,12 @@ impl Statement {
 
     /// As this server knows it; nothing is remembered about one that was never asked.
     pub(crate) fn known_at(&self, server: &str) -> Option<Arc<Prepared>> {
-        self.shared.at.load().get(server)?.prepared()
+        self.shared.at.load().get(server)?.known.prepared()
     }
 
     /// As any server knows it: enough to tell where a key lives.
     pub fn anywhere(&self) -> Option<Arc<Prepared>> {
-        self.shared.at.load().values().find_map(|known| known.prepared())
+        self.shared.at.load().values().find_map(|at| at.known.prepared())
     }
 
     /// The same, sharing what other servers say in the same words, so that sameness can be seen at a glance.
@@ -203,12 +207,13 @@ mod tests {
 
     #[test]
     fn cq_9_a_server_that_has_gone_is_not_remembered() {
-        let statement = Statement::new("SELECT n FROM t");
+        let (statement, other) = (Statement::new("SELECT n FROM t"), Statement::new("SELECT m FROM t"));
         let stays: Arc<str> = "stays".into();
         let known = statement.at(&stays);
         for number in 0..1000 {
             let name: Arc<str> = number.to_string().into();
             statement.at(&name);
+            other.at(&name);
         }
         assert!(statement.shared.at.load().len() <= 2, "{}", statement.shared.at.load().len());
         assert!(Arc::ptr_eq(&known, &statement.at(&stays)));

@@ -98,7 +98,7 @@ impl<C: Connector> Control for Arc<Shared<C>> {
         Status {
             name: settings.name.clone(),
             settings_error: (**self.settings_error.load()).clone(),
-            discovery_error: (**self.discovery_error.load()).clone(),
+            discovery_error: (**self.discovery_error.load()).clone().or_else(|| (**self.name_error.load()).clone()),
             remarks: self.connector.remarks(),
             ..status.unwrap_or_else(Status::unknown)
         }

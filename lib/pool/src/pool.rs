@@ -88,6 +88,7 @@ impl<C: Connector> Pool<C> {
             settings: ArcSwap::from_pointee(settings),
             settings_error: ArcSwap::from_pointee(None),
             discovery_error: ArcSwap::from_pointee(None),
+            name_error: ArcSwap::from_pointee(None),
             runtime: tokio::runtime::Handle::current(),
             signals: Signals::default(),
             changes: broadcast::channel(CHANGES_KEPT).0,

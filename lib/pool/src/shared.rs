@@ -31,6 +31,8 @@ pub struct Shared<C: Connector> {
     pub settings: ArcSwap<Settings>,
     pub settings_error: ArcSwap<Option<SettingsError>>,
     pub discovery_error: ArcSwap<Option<Arc<str>>>,
+    /// Configured names that cannot be looked up now.
+    pub name_error: ArcSwap<Option<Arc<str>>>,
     pub runtime: tokio::runtime::Handle,
     pub signals: Signals,
     pub changes: broadcast::Sender<Change>,

@@ -27,6 +27,8 @@ pub struct Using<'a, C: Connector> {
     tries: Vec<(Server, C::Error)>,
     tries_max: u32,
     once_more: bool,
+    /// A try that was given up may have been carried out all the same.
+    unsure: bool,
 }
 
 /// One try that came to an end.
@@ -44,7 +46,18 @@ impl<'a, C: Connector> Using<'a, C> {
         };
         let due = shared.now().after(within);
         let by = Instant::now() + within;
-        Using { shared, want, site, due, by, tried: Tried::new(), tries: Vec::new(), tries_max, once_more: false }
+        Using {
+            shared,
+            want,
+            site,
+            due,
+            by,
+            tried: Tried::new(),
+            tries: Vec::new(),
+            tries_max,
+            once_more: false,
+            unsure: false,
+        }
     }
 
     pub async fn run<T, F, Fut>(mut self, f: F) -> Result<T, Error<C>>
@@ -65,6 +78,7 @@ impl<'a, C: Connector> Using<'a, C> {
                     if !self.goes_on(verdict, lost) {
                         return Err(self.failed(server, error, verdict, waited, used));
                     }
+                    self.unsure |= verdict.executed != Executed::No;
                     self.tries.push((server, error));
                 }
             }
@@ -149,6 +163,9 @@ impl<'a, C: Connector> Using<'a, C> {
     fn out_of_servers(self, error: Error<C>) -> Error<C> {
         let mut error = error;
         error.report_mut().tries = self.tries;
+        if self.unsure {
+            error.report_mut().executed = Executed::Unknown;
+        }
         error
     }
 

@@ -78,6 +78,7 @@ impl Lineage {
         if moved || another {
             self.forget();
             self.version = head.version;
+            (self.stamped_ms, self.held) = (head.lineage_ms, head.hold.is_some());
             self.current = Some((server, now));
             return Finding::Changed;
         }

@@ -155,11 +155,12 @@ impl Shared {
         Snapshot { view: self.view.load_full(), age, stale, trouble: self.trouble.load_full() }
     }
 
-    /// What came of asking the store. Said once for each kind of trouble, not with every beat.
-    pub fn store_answered<T>(&self, result: &Result<T, Failure>) {
+    /// What came of a heartbeat. Said once for each kind of trouble, not with every beat; over once one was `written`: a
+    /// store that can only be read is of no use.
+    pub fn store_answered<T>(&self, result: &Result<T, Failure>, written: bool) {
         let before = self.trouble.load();
         match result {
-            Ok(_) if before.is_none() => {}
+            Ok(_) if before.is_none() || !written => {}
             Ok(_) => {
                 self.trouble.store(None);
                 tracing::info!("the hive's store answers again");

@@ -181,7 +181,10 @@ impl Heart {
         match effect {
             Effect::Call { call, request, until } => {
                 let wait = until.since(self.shared.clock().now());
-                let (is_beat, doing) = (matches!(request, Request::Beat { .. }), request.doing());
+                let doing = request.doing();
+                let is_beat = matches!(request, Request::Beat { .. });
+                let says_life = is_beat || matches!(request, Request::Join { .. });
+                let written = !matches!(request, Request::Beat { read_only: true, .. });
                 let (shared, answers) = (self.shared.clone(), self.answers.clone());
                 let asked = shared.store().call(request);
                 let began = Instant::now();
@@ -189,10 +192,16 @@ impl Heart {
                     // The member itself knows when it is too late; here the connection is let go of.
                     let answer: Result<Result<Reply, Failure>, _> = tokio::time::timeout(wait, asked).await;
                     let Ok(result) = answer else {
-                        let said = format!("{doing}: no answer for {} ms; is the server overloaded?", wait.as_millis());
-                        return shared.store_answered::<Reply>(&Err(Failure::retry("no-answer", said)));
+                        if says_life {
+                            let said =
+                                format!("{doing}: no answer for {} ms; is the server overloaded?", wait.as_millis());
+                            shared.store_answered::<Reply>(&Err(Failure::retry("no-answer", said)), written);
+                        }
+                        return;
                     };
-                    shared.store_answered(&result);
+                    if says_life {
+                        shared.store_answered(&result, written);
+                    }
                     if is_beat && result.is_ok() {
                         shared.counting().beat(began.elapsed());
                     }

@@ -18,7 +18,7 @@ use crate::{
     registry::{HivePlace, Trust},
 };
 
-/// Two heartbeats for the next queen to get ready, and the words of good-bye. Without the store the row stays until it is
+/// Five seconds for the next queen to get ready, or a time to live, and the words of good-bye. Without the store the row stays until it is
 /// buried: leaving is best effort.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 

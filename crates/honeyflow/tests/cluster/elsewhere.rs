@@ -60,10 +60,8 @@ fn hv_43_a_redis_that_is_lost_with_all_it_knew_costs_no_event() {
     shop.until_quiet(&[&a, &b]);
     shop.assert_done();
     let away = wait::until("it is told", || Some(readiness(&a)).filter(|told| told["status"] == "degraded"));
-    assert_eq!(
-        (&away["reasons"][0]["code"], &away["reasons"][0]["cause"]),
-        (&"hive-away".into(), &"no-connection".into())
-    );
+    assert_eq!(away["reasons"][0]["code"], "hive-away", "{away}");
+    assert!(["no-connection", "no-answer"].map(Value::from).contains(&away["reasons"][0]["cause"]), "{away}");
     a.until_says("the hive's store cannot be used");
     redis.start().expect("it starts again, empty");
     until_met(&shop, "redis:");
@@ -84,8 +82,11 @@ fn hv_1_nodes_meet_on_mariadb() {
     let [a, b] = two(&shop, mariadb.url());
     let queen = until_met(&shop, "mysql:");
     assert!(["a", "b"].map(Value::from).contains(&queen["name"]), "{queen}");
-    let watched = shop.ask("b", &["hive", "watch", "--looks", "1"]);
-    assert_eq!((&watched[0]["queen"], &watched[0]["alive"]), (&queen["id"], &2.into()), "{watched:?}");
+    // She counts with her next beat.
+    let watched = wait::until("both are counted", || {
+        Some(shop.ask("b", &["hive", "watch", "--looks", "1"])).filter(|watched| watched[0]["alive"] == 2)
+    });
+    assert_eq!(watched[0]["queen"], queen["id"], "{watched:?}");
     let epoch = watched[0]["epoch"].as_str().and_then(|epoch| epoch.parse::<u64>().ok());
     assert!(epoch.is_some_and(|epoch| epoch > 0), "{watched:?}");
     let drawn = shop.run("a", &["hive", "watch", "--looks", "1"]);

@@ -71,12 +71,12 @@ fn hv_77_a_limit_is_listed_set_and_audited() {
     let told = listed();
     assert_eq!((&told["limit"], &told["rate"], &told["set"]), (&"api".into(), &"20/s".into(), &false.into()), "{told}");
 
-    let set = shop.ask("a", &["limit", "set", "api", "40/s", "--burst", "8"]).remove(0);
-    assert_eq!((&set["rate"], &set["burst"]), (&"40/s".into(), &8.into()), "{set}");
+    let set = shop.ask("a", &["limit", "set", "api", "10/s", "--burst", "8", "--after", "5s"]).remove(0);
+    assert_eq!((&set["rate"], &set["burst"]), (&"10/s".into(), &8.into()), "{set}");
     assert!(set["version"].as_u64() > told["version"].as_u64(), "{set}");
     let pending = shop.run("a", &["limit", "set", "api", "50/s"]);
     assert!(pending.code != 0 && pending.err.contains("on its way"), "{}", pending.err);
-    let in_force = wait::until("it is in force", || Some(listed()).filter(|limit| limit["rate"] == "40/s"));
+    let in_force = wait::until("it is in force", || Some(listed()).filter(|limit| limit["rate"] == "10/s"));
     assert_eq!(
         (&in_force["burst"], &in_force["set"], &in_force["configured"]),
         (&8.into(), &true.into(), &"20/s".into())
@@ -86,10 +86,10 @@ fn hv_77_a_limit_is_listed_set_and_audited() {
     node.stop();
     let node = shop.launch("a").ready();
     shop.change("limited", "true");
-    let audited = shop.ask("a", &["limit", "audit", "api", "--for", "2s"]);
+    let audited = shop.ask("a", &["limit", "audit", "api", "--for", "3s"]);
     assert!(audited.iter().all(|row| row["issued"].as_u64() <= row["allowed"].as_u64()), "{audited:?}");
     assert!(!audited.is_empty(), "something was given out meanwhile");
-    assert_eq!(listed()["rate"], "40/s");
+    assert_eq!(listed()["rate"], "10/s");
     shop.until_quiet(&[&node]);
     let shown = shop.ask("a", &["limit", "show", "api"]).remove(0);
     assert!(shown["buckets"][0]["issued"].as_u64() >= Some(u64::from(BOOKS)), "{shown}");

@@ -58,7 +58,7 @@ impl Pace {
         self.advance(now);
         let (left, span) = (due.micros_since(now), SLICE_US * SLICES as u64 * waiters as u64);
         // Hardly ever so, and a division takes its time.
-        let in_time = self.total < ENOUGH || u128::from(span) < u128::from(left + 1) * u128::from(self.total);
+        let in_time = self.total < ENOUGH || u128::from(span) < (u128::from(left) + 1) * u128::from(self.total);
         if in_time { None } else { Some(Duration::from_micros(span / self.total)) }
     }
 }

@@ -36,10 +36,10 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
         }
         let whole = !shared.settings.load().discovery;
         let seeds = resolve(&shared, &mut names).await;
+        shared.name_error.store(Arc::new(names.trouble()));
         let now = shared.now();
         shared.enter(|core, effects| core.seeds(&seeds, whole, now, effects));
         if whole {
-            shared.discovery_error.store(Arc::new(names.trouble()));
             let every = shared.settings.load().discover_every.min(Duration::from_secs(10));
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
@@ -58,9 +58,6 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
                 .collect::<Vec<_>>(),
         );
         let mut heard = false;
-        if let Some(trouble) = names.trouble() {
-            shared.discovery_error.store(Arc::new(Some(trouble)));
-        }
         for server in ask {
             match listen(&shared, &server).await {
                 Ended::NotHeard(error) => {

@@ -101,9 +101,9 @@ const AHEAD_PART: u32 = 64;
 pub(crate) struct SourceState {
     pub term: Option<Term>,
     pub trust_until: Moment,
-    /// A new epoch was asked for; writes of the old one wait.
+    /// A new epoch was asked for.
     pub minting: bool,
-    /// It was asked for in good time: what is left of the old one is drawn meanwhile.
+    /// In good time: what is left of the old one is used meanwhile.
     pub minting_ahead: bool,
     pub sequence: u32,
     pub recovered: bool,
@@ -228,7 +228,7 @@ impl Core {
         }
         for (number, source) in self.sources.iter().enumerate() {
             // Without trust, and while a new epoch is awaited, nothing is written: what ends that is an input.
-            if !source.minting && self.is_trusted(id(number)) {
+            if !source.awaits_epoch() && self.is_trusted(id(number)) {
                 at = at.min(source.settling.wake_at());
             }
         }

@@ -209,7 +209,7 @@ impl Core {
         let limit = self.plan.limits.settle_rows_max;
         let state = &self.sources[source];
         let settling = &state.settling;
-        if !settling.under_way.is_empty() || state.minting || self.now < settling.retry_at {
+        if !settling.under_way.is_empty() || state.awaits_epoch() || self.now < settling.retry_at {
             return;
         }
         if settling.is_empty() {

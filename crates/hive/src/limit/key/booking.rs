@@ -99,12 +99,14 @@ impl<W> Key<W> {
             return;
         }
         let Some(drawn) = answer.filter(|drawn| drawn.begins_ms > 0) else {
-            self.booking.book_at_ns = now_ns + SECOND / 4;
+            self.booking.book_at_ns = self.booking.book_at_ns.max(now_ns + SECOND / 4);
             return;
         };
         // In the middle half of the second, not all nodes at once.
         let spread_ns = (flying.started_ns / 1000 % 512) * MILLISECOND;
-        self.booking.book_at_ns = now_ns + drawn.begins_ms * MILLISECOND + SECOND / 4 + spread_ns;
+        // A rest that was begun meanwhile goes on.
+        let next_ns = now_ns + drawn.begins_ms * MILLISECOND + SECOND / 4 + spread_ns;
+        self.booking.book_at_ns = self.booking.book_at_ns.max(next_ns);
         let cut = drawn.booked < flying.book;
         if cut {
             self.short_at_ns = Some(now_ns);
