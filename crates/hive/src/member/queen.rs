@@ -62,7 +62,7 @@ impl Member {
         let nodes: Vec<NodeId> = self.watch.nodes().collect();
         let mut due = Vec::new();
         for node in nodes {
-            let (Some(burial), Some(ripe_at)) = (self.watch.burial(node, self.now), self.ripe_at(node)) else {
+            let (Some(burial), Some(ripe_at)) = (self.watch.burial(node), self.ripe_at(node)) else {
                 continue;
             };
             if ripe_at.after(self.stagger(node)) <= self.now {

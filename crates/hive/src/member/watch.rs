@@ -47,16 +47,18 @@ struct Seen {
 }
 
 impl Seen {
-    /// How long the same beat must have been told.
-    fn needs(&self, troubled_at: Option<Moment>, now: Moment) -> Duration {
+    /// When the same beat has been told for long enough, if it is told until then. It does not move with time: whoever
+    /// waits for it must not find it in the past.
+    fn watched_at(&self, troubled_at: Option<Moment>) -> Moment {
         if crate::planted::on("bury without the watched beat") {
-            return Duration::ZERO;
+            return self.since;
         }
+        // That it has expired may be the clock's doing: its life is counted here, on a clock that may be fast.
+        let calm = if self.before_us { self.ttl * 21 / 20 } else { self.ttl.saturating_sub(self.heartbeat) };
+        let calm_at = self.since.after(calm);
         match troubled_at {
-            Some(at) if now.since(at) < self.ttl * 2 => self.ttl * 2,
-            // That it has expired may be the clock's doing: its life is counted here, on a clock that may be fast.
-            _ if self.before_us => self.ttl * 21 / 20,
-            _ => self.ttl.saturating_sub(self.heartbeat),
+            Some(at) => calm_at.max(at.after(self.ttl * 2)).min(self.since.after(self.ttl * 2)),
+            None => calm_at,
         }
     }
 }
@@ -111,17 +113,16 @@ impl Watch {
     }
 
     /// Whether its end is told by what we have been told so far.
-    pub fn burial(&self, node: NodeId, now: Moment) -> Option<Burial> {
+    pub fn burial(&self, node: NodeId) -> Option<Burial> {
         let seen = self.seen.get(&node)?;
         let burial = |silent, cause: &str| Burial { node, beat: seen.beat, silent, cause: Name::from(cause) };
         if seen.dead {
             return Some(burial(false, "its lock is free"));
         }
-        let same = seen.until.since(seen.since);
-        if same >= seen.ttl * 2 {
+        if seen.until.since(seen.since) >= seen.ttl * 2 {
             return Some(burial(true, "silent"));
         }
-        let watched = same >= seen.needs(self.troubled_at, now);
+        let watched = seen.until >= seen.watched_at(self.troubled_at);
         (watched && seen.expires_ms <= self.hive_ms).then(|| burial(false, "expired"))
     }
 
@@ -131,7 +132,7 @@ impl Watch {
         if seen.dead {
             return Some(now);
         }
-        let watched_at = seen.since.after(seen.needs(self.troubled_at, now));
+        let watched_at = seen.watched_at(self.troubled_at);
         let silent_at = seen.since.after(seen.ttl * 2);
         // The store counts whole milliseconds.
         let expired_at = seen.expires_at.after(Duration::from_millis(2));

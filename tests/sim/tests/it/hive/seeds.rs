@@ -21,10 +21,10 @@ fn hv_82_two_thousand_seeds_hold() {
 
 /// Each has found a fault once, and lies beyond those that are always played: a restore whose hold was missed (2705, 9090),
 /// a hive that began anew (2978), a step of the clock just before a burier came (9250, 13035), a server that was not
-/// recorded yet (13658, 13971).
+/// recorded yet (13658, 13971), the end of a gap that hid when to ask (8506), a restore that nobody could tell (9756).
 #[test]
 fn hv_82_seeds_that_failed_once_hold() {
-    for seed in [2705, 2978, 9090, 9250, 13035, 13658, 13971] {
+    for seed in [2705, 2978, 8506, 9090, 9250, 9756, 13035, 13658, 13971] {
         let outcome = run(seed);
         assert!(outcome.breaches.is_empty(), "{}", describe(&outcome));
     }
