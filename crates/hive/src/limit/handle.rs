@@ -452,7 +452,7 @@ impl<'a> Keyed<'a> {
         let state = &self.limit.0;
         let now_ns = state.common.clock.now_ns();
         let setting = state.setting.load();
-        let (left, retry_ns) = state
+        let (left, retry_ns, told) = state
             .keys
             .find(self.key, |entry| {
                 let left = match setting.footing {
@@ -460,12 +460,15 @@ impl<'a> Keyed<'a> {
                     Footing::Open => setting.terms.burst,
                     Footing::Store | Footing::Closed => entry.stock.left(now_ns),
                 };
-                let retry_ns = entry.slow().as_ref().map_or(0, |core| core.refused_for_ns(now_ns));
-                (left, if left > 0 { 0 } else { retry_ns })
+                let slow = entry.slow();
+                let retry_ns = slow.as_ref().map_or(0, |core| core.refused_for_ns(now_ns));
+                let told = slow.as_ref().and_then(|core| core.told_left(now_ns));
+                (left, if left > 0 { 0 } else { retry_ns }, told)
             })
-            .unwrap_or((0, 0));
-        // Nothing here and nothing refused: the store has them, for all that is known.
-        let left = if left == 0 && retry_ns == 0 { setting.terms.cost_max() } else { left };
+            .unwrap_or((0, 0, None));
+        // Nothing here and nothing refused: the store has what it has said, or all, for all that is known.
+        let there = told.unwrap_or(u64::MAX).min(setting.terms.cost_max());
+        let left = if left == 0 && retry_ns == 0 { there } else { left };
         Peek { left, retry_after: Duration::from_nanos(retry_ns), burst: setting.terms.burst }
     }
 

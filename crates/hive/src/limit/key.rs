@@ -111,8 +111,9 @@ pub struct Drawn {
     pub given: u64,
     /// How long until what was needed is there.
     pub retry_ms: u64,
-    /// Permits that are left there.
+    /// Permits that are left there, and, where it decides by itself, how long until it is full if nobody takes.
     pub pool: u64,
+    pub full_ms: u64,
     /// Of the second that begins then; 0 and 0 if nothing was asked for.
     pub booked: u64,
     pub begins_ms: u64,
@@ -121,7 +122,7 @@ pub struct Drawn {
 impl Drawn {
     /// Nothing is booked.
     pub fn now(given: u64, retry_ms: u64) -> Drawn {
-        Drawn { given, retry_ms, pool: 0, booked: 0, begins_ms: 0 }
+        Drawn { given, retry_ms, pool: 0, full_ms: retry_ms, booked: 0, begins_ms: 0 }
     }
 }
 
@@ -130,6 +131,13 @@ struct Flying {
     started_ns: u64,
     want: u64,
     book: u64,
+}
+
+/// What the store had left when it last decided by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Told {
+    left: u64,
+    full_at_ns: u64,
 }
 
 /// A refusal that is still true: asking again would bring the same.
@@ -170,6 +178,7 @@ pub struct Key<W> {
     booking: booking::Booking,
     void_at_ns: u64,
     refused: Option<Refused>,
+    told: Option<Told>,
     asked: Vec<Asked<W>>,
     calls: u64,
     slots: slots::Slots,
@@ -197,6 +206,7 @@ impl<W> Default for Key<W> {
             booking: booking::Booking::default(),
             void_at_ns: 0,
             refused: None,
+            told: None,
             asked: Vec::new(),
             calls: 0,
             slots: slots::Slots::default(),
@@ -407,6 +417,16 @@ impl<W> Key<W> {
         let refused_ns = remembered.max(self.paced_until_ns).saturating_sub(now_ns);
         let booked_ns = self.booking.drips.there_at_ns(now_ns, 1).map(|at_ns| at_ns - now_ns);
         booked_ns.map_or(refused_ns, |booked_ns| refused_ns.min(booked_ns))
+    }
+
+    /// What the store has said to be left there, and until when that is worth something.
+    pub fn told_left(&self, now_ns: u64) -> Option<u64> {
+        self.told.filter(|told| now_ns < told.full_at_ns).map(|told| told.left)
+    }
+
+    fn hear_left(&mut self, drawn: Drawn, now_ns: u64) {
+        let full_at_ns = now_ns.saturating_add(drawn.full_ms.saturating_mul(MILLISECOND));
+        self.told = Some(Told { left: drawn.pool, full_at_ns });
     }
 
     /// How long a refused request should stay away.

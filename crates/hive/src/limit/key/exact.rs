@@ -44,6 +44,9 @@ impl<W> Key<W> {
     ) {
         let Some(at) = self.asked.iter().position(|asked| asked.call == call) else { return };
         let Asked { waiter, version, started_ns, .. } = self.asked.remove(at);
+        if let Some(drawn) = answer {
+            self.hear_left(drawn, now_ns);
+        }
         match answer {
             Some(drawn) if drawn.given >= waiter.cost => {
                 self.admitted += waiter.cost;

@@ -93,7 +93,7 @@ impl Service {
                     }
                     let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
                     let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1000));
-                    Some(Drawn { given, retry_ms, pool, booked, begins_ms })
+                    Some(Drawn { given, retry_ms, pool, full_ms: 0, booked, begins_ms })
                 }
                 Some(Err(_)) => {
                     self.read_limits();
@@ -116,10 +116,11 @@ impl Service {
     ) {
         let answer = match reply {
             Some(ledger::Reply::Admitted { left, .. }) => {
-                if let Some(left) = left.first() {
+                let drawn = Drawn::now(cost, 0);
+                Some(left.first().map_or(drawn, |left| {
                     self.noticed(&limit, left.version);
-                }
-                Some(Drawn::now(cost, 0))
+                    Drawn { pool: left.pool_u / MICRO, full_ms: left.full_ms, ..drawn }
+                }))
             }
             Some(ledger::Reply::Denied(denied)) => match denied.why {
                 Denial::Empty { retry_ms, .. } => Some(Drawn::now(0, retry_ms)),
