@@ -76,8 +76,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is missing or wrong. Nothing: in nearly every round something stale was tried and refused, and nothing of it
-    /// was accepted; without the fence, that it was.
+    /// What is missing or wrong. Nothing: in every round that counts something stale was tried and refused, and nothing of
+    /// it was accepted; without the fence, that it was.
     pub fn faults(&self) -> Vec<String> {
         self.tally.faults(&self.wanted, self.backend, self.fenced, &self.verdict)
     }
@@ -149,7 +149,7 @@ fn play(
         let Some(kind) = locked(state).0.next() else { break };
         let came_to = swarm.play(kind, &mut dice).map_err(|error| format!("{kind:?}: {error}"))?;
         let (plan, tally) = &mut *locked(state);
-        if !tally.add(kind, options.backend, came_to) {
+        if !tally.add(kind, options.backend, options.fenced, came_to) {
             plan.play_again(kind);
         }
         let (done, all) = (tally.rounds(), plan.rounds());

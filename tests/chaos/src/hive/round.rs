@@ -1,11 +1,11 @@
 //! One round: something happens to whoever leads, another takes over and writes, and the first one is heard again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use honeyflow::demo::dice::Dice;
 use honeyflow_hive::contract::QUEEN;
 
-use super::{Kind, LEASE, Said, Swarm, tally::CameTo};
+use super::{Kind, LEASE, Said, Swarm, swarm::PATIENCE, tally::CameTo};
 use crate::proxy::Way;
 
 /// So long a stopped transaction may keep the others waiting; where the whole database waits for it, nobody takes over.
@@ -148,8 +148,9 @@ impl Swarm {
 
     /// Whether somebody else than `paused` writes under [`LEASE`] from now on.
     pub fn writes_on(&mut self, paused: &str) -> Result<bool, String> {
-        let mut before = None;
-        for _ in 0..LOCKED_OUT.as_secs() {
+        let patience = if self.setting.place.backend.has_server() { PATIENCE } else { LOCKED_OUT };
+        let (until, mut before) = (Instant::now() + patience, None);
+        while Instant::now() < until {
             let Some((name, _)) = self.writer(LEASE).filter(|(name, _)| name != paused) else {
                 self.wait_for(WRITES_ON_WITHIN, |who, said| wrote(LEASE, who, said))?;
                 continue;
