@@ -270,7 +270,9 @@ impl Options {
     }
 
     pub fn liveness(&self) -> u64 {
-        LIVENESS + if self.plan.broken > 0 { STOPPED } else { 0 }
+        // Where changes of a key are not taken together, a hot one waits for each of its runs in turn.
+        let in_turn = if self.limits.rows_per_key_max == 1 { LIVENESS } else { 0 };
+        LIVENESS + in_turn + if self.plan.broken > 0 { STOPPED } else { 0 }
     }
 
     pub fn sources(&self) -> u16 {

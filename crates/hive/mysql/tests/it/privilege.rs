@@ -83,6 +83,6 @@ async fn a_missing_privilege_says_what_to_do() {
     let database = place.name();
     let hive = account(&place, |user| format!("grant select on `{database}`.* to `{user}`@`127.0.0.1`")).await;
     let failure = hive.call(join(node())).await.unwrap_err();
-    assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-privilege"), "{failure}");
+    assert_eq!((failure.class, &*failure.code), (Class::Fatal, "no-privilege"), "{failure}");
     assert!(failure.message.contains("administrator"), "{failure}");
 }

@@ -173,7 +173,7 @@ async fn rows_that_a_policy_hides_are_an_error() {
     let hive = PostgresHive::open(&Options::new(format!("postgres://{role}:x@{server}"))).unwrap();
     for request in [join(fresh_id(), "a", TTL_MS), Request::View, Request::Look { leases: vec!["queen".into()] }] {
         let failure = hive.call(request).await.unwrap_err();
-        assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-privilege"), "{failure}");
+        assert_eq!((failure.class, &*failure.code), (Class::Fatal, "no-privilege"), "{failure}");
         assert!(failure.message.contains("bypassrls"), "{failure}");
     }
 }
