@@ -177,12 +177,17 @@ async fn hv_11_a_beat_reads_no_more_while_nothing_can_be_cleared_up() {
     hive.call(join(node())).await.unwrap();
     let pages = "select cast(variable_value as signed) from information_schema.global_status
         where variable_name = 'Innodb_buffer_pool_read_requests'";
+    // The least of several: the server counts what its own threads read as well.
     let cost = async || {
-        let before = place.number(pages).await;
-        for _ in 0..20 {
-            assert!(renewed(&hive, me).await);
+        let mut least = i64::MAX;
+        for _ in 0..8 {
+            let before = place.number(pages).await;
+            for _ in 0..20 {
+                assert!(renewed(&hive, me).await);
+            }
+            least = least.min(place.number(pages).await - before);
         }
-        place.number(pages).await - before
+        least
     };
     let mut report = place.connect().await;
     run(&mut report, "set transaction isolation level repeatable read").await;
