@@ -3,6 +3,8 @@
 mod keys;
 mod login;
 mod map;
+mod open;
+mod overhear;
 mod presence;
 
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use honeyflow_pool::settings::Table;
-use honeyflow_pool::{self as pool, Server, ServerId, SettingsError, Verdict};
+use honeyflow_pool::{self as pool, Dial, Provider, Server, ServerId, SettingsError, Verdict};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -23,6 +25,8 @@ use crate::verdict::verdict;
 use crate::wire::{self, Version};
 use login::Refusals;
 use map::Map;
+use open::{Open, Sockets, Streams};
+use overhear::{Overheard, SignOfLife};
 use presence::Presence;
 
 /// For each question of a round.
@@ -40,6 +44,8 @@ pub struct Cluster {
     /// As the program gave them, and with what the tables of the pool's settings say.
     base: Settings,
     settings: ArcSwap<Settings>,
+    open: Box<dyn Open>,
+    sign_of_life: SignOfLife,
     map: ArcSwap<Map>,
     statements: Arc<Cache>,
     refusals: Refusals,
@@ -50,7 +56,18 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(settings: Settings) -> Self {
+        Self::opened_by(settings, Sockets)
+    }
+
+    /// Over streams of another kind.
+    pub fn dialling(settings: Settings, dial: impl Dial) -> Self {
+        Self::opened_by(settings, Streams(dial))
+    }
+
+    fn opened_by(settings: Settings, open: impl Open + 'static) -> Self {
         Self {
+            open: Box::new(open),
+            sign_of_life: SignOfLife::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             base: settings,
             map: ArcSwap::default(),
@@ -59,6 +76,11 @@ impl Cluster {
             presence: Presence::default(),
             remarks: Mutex::default(),
         }
+    }
+
+    /// The same settings for the pool, heard here too: some of them are for sockets as well.
+    pub(crate) fn overhear<P: Provider>(&self, provider: P) -> impl Provider + use<P> {
+        Overheard { provider, sign_of_life: self.sign_of_life.clone() }
     }
 
     pub(crate) fn map(&self) -> arc_swap::Guard<Arc<Map>> {
@@ -119,10 +141,15 @@ impl pool::Connector for Cluster {
             return Err(refused);
         }
         let address = self.presence.name(to.address, begun);
-        let settings = Settings { write_timeout: limits.write, ..(**self.settings.load()).clone() };
-        let (dialled, within) = (to.address, connection::Limits { tcp: limits.tcp, ready: limits.ready });
-        let dial = || connection::tcp(dialled, &settings, within.tcp);
-        let opened = Connection::connect_as(&address, &settings, within, dial).await;
+        let mut settings = Settings { write_timeout: limits.write, ..(**self.settings.load()).clone() };
+        settings.dead_after = self.sign_of_life.within().unwrap_or(settings.dead_after);
+        let agreed = self.presence.agreed(to.address).filter(|agreed| settings.versions.contain(*agreed));
+        settings.versions.highest = agreed.unwrap_or(settings.versions.highest);
+        let within = connection::Limits { tcp: limits.tcp, ready: limits.ready };
+        let opened = self.open.open(to.address, &address, &settings, within).await;
+        if agreed.is_some() && matches!(opened, Err(Error { cause: Cause::Version { .. }, .. })) {
+            self.presence.disagree(to.address);
+        }
         self.refusals.heard(to.address, &opened, begun, Instant::now());
         let connection = opened?;
         self.compare_compression(&connection);
@@ -204,5 +231,54 @@ impl pool::Connection for Connection {
 
     async fn close(&self, by: Instant) {
         Connection::close(self, by).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use honeyflow_pool::clock::TokioClock;
+    use honeyflow_pool::{Functions, Pool};
+
+    use super::*;
+
+    /// Opens nothing, and keeps what it was to be opened with.
+    #[derive(Debug, Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<Settings>>>);
+
+    impl Open for Recorder {
+        fn open<'a>(
+            &'a self,
+            _to: SocketAddr,
+            name: &'a Arc<str>,
+            settings: &'a Settings,
+            _limits: connection::Limits,
+        ) -> open::Opening<'a> {
+            self.0.lock().unwrap().push(settings.clone());
+            Box::pin(std::future::ready(Err(Cause::Closed.at(name))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cq_16_the_kernel_waits_for_a_peer_as_long_as_a_heartbeat_may_take() {
+        let (recorder, heartbeat) = (Recorder::default(), Arc::new(AtomicU64::new(1500)));
+        let cluster = Cluster::opened_by(Settings::default(), recorder.clone());
+        let told = Arc::clone(&heartbeat);
+        let settings = cluster.overhear(Functions(move || {
+            let heartbeat_timeout = Duration::from_millis(told.load(Ordering::SeqCst));
+            Ok(pool::Settings { heartbeat_timeout, discovery: false, ..pool::Settings::default() })
+        }));
+        let _pool = Pool::start_with(cluster, settings, TokioClock::default(), 7).unwrap();
+        // Zero is refused, so what was in force stays.
+        for (said, expected) in [(1500, 1500), (700, 700), (0, 700), (2000, 2000)] {
+            heartbeat.store(said, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            recorder.0.lock().unwrap().clear();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let used: Vec<Duration> = recorder.0.lock().unwrap().iter().map(|settings| settings.dead_after).collect();
+            assert!(!used.is_empty() && used.iter().all(|used| used.as_millis() == expected), "{said}: {used:?}");
+        }
     }
 }

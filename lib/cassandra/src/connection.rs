@@ -2,6 +2,7 @@
 //!
 //! A task of its own owns the socket; handles send it messages over a bounded channel and wait for their answers. Who
 //! stops waiting leaves an orphan: its stream stays taken until the answer has come, so no late answer reaches another.
+//! Of a connection on loan every request is known to the lender, also those that nobody waits for any more.
 
 mod handshake;
 mod login;
@@ -17,14 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use honeyflow_pool::Loan;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::cluster::Cluster;
 use crate::error::{Cause, Error};
 use crate::wire::{Answer, Compression, Notice, Request, Topic, Version};
-use transport::{Exchange, Transport};
+use transport::{Exchange, Guard, Transport};
 
 pub use login::{Dialogue, Login, Password, Secret};
 pub use settings::{Settings, Versions};
@@ -32,10 +35,19 @@ pub use tls::Tls;
 
 /// Notices that nobody has taken yet; more are dropped, since a notice is only a hint to look.
 const NOTICES_MAX: usize = 64;
+const SECOND: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
+    /// While it is on loan: goes with every request until the answer has come.
+    guard: Option<Guard>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.shared, f)
+    }
 }
 
 #[derive(Debug)]
@@ -45,6 +57,8 @@ struct Shared {
     version: Version,
     compression: Compression,
     streams_max: u16,
+    /// What names without a keyspace mean.
+    keyspace: Option<String>,
     requests: mpsc::Sender<Exchange>,
     /// Why it ended.
     ended: watch::Receiver<Option<Arc<Cause>>>,
@@ -155,6 +169,23 @@ impl Connection {
         }
     }
 
+    /// The same connection, for as long as it is on loan: the pool knows of each request until its answer has come, and
+    /// the loan's deadline is theirs.
+    ///
+    /// ```no_run
+    /// # use honeyflow_cassandra::{Connection, Options, Session, session::Error};
+    /// # async fn example(session: &Session) -> Result<(), Error> {
+    /// let how = Options::default();
+    /// let mut loan = session.pool().get(Default::default()).await?;
+    /// let answer = Connection::of_loan(&mut loan).query("SELECT now() FROM system.local", &how).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of_loan(loan: &mut Loan<Cluster>) -> Self {
+        let guard: Guard = Arc::new(loan.in_flight());
+        Self { shared: Arc::clone(&loan.shared), guard: Some(guard) }
+    }
+
     /// As errors name it.
     pub fn server(&self) -> &Arc<str> {
         &self.shared.server
@@ -244,6 +275,7 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) -> Result<Connection, Cause> {
     let ready = handshake::Handshake::new(stream, version, settings, by, within).run().await?;
     let (requests, received) = mpsc::channel(settings.queue_max);
+    let keyspace = settings.keyspace.clone();
     let (end, ended) = watch::channel(None);
     let (closing, close) = watch::channel(None);
     let (notify, notices) = mpsc::channel(NOTICES_MAX);
@@ -256,13 +288,14 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         version,
         compression,
         streams_max: settings.streams_max,
+        keyspace,
         requests,
         ended,
         closing,
         notices: Some(notices).into(),
         tally,
     };
-    Ok(Connection { shared: Arc::new(shared) })
+    Ok(Connection { shared: Arc::new(shared), guard: None })
 }
 
 pub(crate) async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -> std::io::Result<TcpStream> {
@@ -279,7 +312,9 @@ pub(crate) async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -
 pub fn bound_dead_peers(stream: &TcpStream, dead_after: Duration) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
-    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(dead_after).with_interval(dead_after / 4))?;
+    // The kernel counts these in whole seconds.
+    let (time, interval) = (dead_after.max(SECOND), (dead_after / 4).max(SECOND));
+    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(time).with_interval(interval))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(dead_after))?;
     Ok(())

@@ -10,17 +10,32 @@ use crate::wire::request::TooLong;
 use crate::wire::{Code, Malformed, Refusal, Version};
 
 /// What happened, with the server it happened at: `127.0.0.1:9042 did not answer EXECUTE within 2s`.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{server} {cause}")]
+#[derive(Debug, Clone)]
 pub struct Error {
     pub server: Arc<str>,
     pub cause: Cause,
 }
 
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.server, self.cause)
+    }
+}
+
+impl std::error::Error for Error {
+    /// What the system said of a connect: a pool asks whether it was refused or too slow.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            Cause::Connect(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
 /// Each text goes on after the name of the server.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Cause {
-    #[error("could not be connected to: {0}")]
+    #[error("could not be connected to")]
     Connect(Arc<io::Error>),
     #[error("could not be connected to by TLS: {0}")]
     Tls(String),
@@ -54,6 +69,13 @@ pub enum Cause {
     Unfit(#[from] Unfit),
     #[error("was not asked: {0}")]
     TooLong(#[from] TooLong),
+    #[error(
+        "was not asked: it speaks version 4 of the protocol, which has no place for the keyspace of a request; name \
+         tables as `{0}.table`, or make {0} the keyspace of the connection"
+    )]
+    KeyspaceUnspoken(String),
+    #[error("was not asked: what a prepared statement means was settled when it was prepared; prepare it in {0}")]
+    KeyspaceOfPrepared(String),
     #[error("was not asked: a timestamp does not go with a conditional statement; leave one of them out")]
     TimestampOnConditional,
 }

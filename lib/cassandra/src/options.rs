@@ -88,7 +88,8 @@ impl Options {
         Self { version: Some(version), ..self }
     }
 
-    /// Of this request alone; version 4 cannot carry it.
+    /// Of this request alone, as text: a prepared statement has the keyspace it was prepared in. Servers that speak version 4
+    /// only cannot be told, and are not asked unless their connections are in that keyspace already.
     #[must_use]
     pub fn keyspace(self, keyspace: impl Into<Arc<str>>) -> Self {
         Self { keyspace: Some(keyspace.into()), ..self }

@@ -3,6 +3,7 @@
 
 mod cache;
 mod pages;
+mod standing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::cluster::Cluster;
-use crate::connection::Settings;
+use crate::connection::{Connection, Settings};
 use crate::options::Options;
 use crate::statement::{Execution, Statement, token};
 use crate::value::{BindAll, bind_all};
 use crate::wire::{Answer, Bound, Prepared, Response, Version};
 pub(crate) use cache::Cache;
 pub use pages::Pages;
+use standing::Standing;
 
 /// What became of a request that did not succeed: where, after how long, whether it may have been executed.
 pub type Error = honeyflow_pool::Error<Cluster>;
@@ -39,6 +41,7 @@ pub type Error = honeyflow_pool::Error<Cluster>;
 #[derive(Debug, Clone)]
 pub struct Session {
     pool: Pool<Cluster>,
+    standing: Arc<Standing>,
     token_aware: bool,
 }
 
@@ -51,8 +54,14 @@ impl Session {
     /// # Errors
     /// All that is wrong with the settings of the pool.
     pub fn open(settings: Settings, servers: impl Provider) -> Result<Self, SettingsError> {
-        let pool = Pool::start(Cluster::new(settings), servers)?;
-        Ok(Self { pool, token_aware: true })
+        let cluster = Cluster::new(settings);
+        let servers = cluster.overhear(servers);
+        Ok(Self::of(Pool::start(cluster, servers)?))
+    }
+
+    /// On a pool that is there already: one with a clock of its own, or over other streams than sockets.
+    pub fn of(pool: Pool<Cluster>) -> Self {
+        Self { standing: Arc::new(Standing::new(&pool)), pool, token_aware: true }
     }
 
     /// The same with everything from one place: keys of connections stand in the table `cql` below the pool's.
@@ -94,10 +103,10 @@ impl Session {
     pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
         let by = Instant::now() + how.within;
         let conditional = crate::conditional::is_conditional(text);
-        let want = want(how, conditional);
+        let want = self.among(want(how, conditional), None, version_for(how.keyspace.as_deref()));
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let (guard, server) = (Box::new(loan.in_flight()), loan.server().clone());
-            loan.query_by(text, how, by, Some(guard)).await.map(|response| (response, server))
+            let answer = Connection::of_loan(&mut loan).query_by(text, how, by).await;
+            answer.map(|response| (response, loan.server().clone()))
         });
         let (response, server) = response.await?;
         if matches!(response.answer, Answer::Schema(_)) {
@@ -111,7 +120,8 @@ impl Session {
         self.prepare_statement(None, text).await
     }
 
-    /// The same, where names without a keyspace mean this one; servers that speak version 4 cannot be told.
+    /// The same, where names without a keyspace mean this one. Servers that speak version 4 only cannot be told: where there
+    /// are no others, it is an error, unless connections are in that keyspace already.
     pub async fn prepare_in(&self, keyspace: &str, text: &str) -> Result<Statement, Error> {
         self.prepare_statement(Some(keyspace), text).await
     }
@@ -123,7 +133,11 @@ impl Session {
             let how = Options::default().idempotent();
             let by = now + how.within;
             let statement = &statement;
-            self.pool.with(want(&how, false), |loan| async move { loan.prepare(statement, by).await }).await?;
+            let want = self.among(want(&how, false), None, version_for(keyspace));
+            let prepared = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
+                Connection::of_loan(&mut loan).prepare(statement, by).await
+            });
+            prepared.await?;
         }
         Ok(statement)
     }
@@ -148,30 +162,32 @@ impl Session {
         statement.usage().count(now);
         let laid = self.lay(statement, values);
         let replicas = laid.as_ref().and_then(|(prepared, bound)| self.replicas(prepared, bound));
-        let want = self.near(want(how, statement.is_conditional()), statement, replicas, how.version);
+        let conditional = statement.is_conditional();
+        let replicas = replicas.map(|replicas| self.in_turn(replicas, conditional));
+        let version = how.version.or_else(|| version_for(statement.keyspace()));
+        let want = self.among(want(how, conditional), replicas, version);
         let laid = laid.map(|(prepared, bound)| (Arc::clone(&prepared.parameters), bound));
         let what = &Execution { statement, values, laid };
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let guard = Box::new(loan.in_flight());
-            loan.execute_by(what, how, by, Some(guard)).await
+            Connection::of_loan(&mut loan).execute_by(what, how, by).await
         });
         response.await
     }
 
     pub async fn batch(&self, batch: &Batch, how: &Options) -> Result<Response, Error> {
         let by = Instant::now() + how.within;
-        let mut want = want(how, batch.is_conditional());
+        let conditional = batch.is_conditional();
         // Where its first statement goes.
-        if let Some(part) = batch.parts().next()
-            && let Some(statement) = &part.statement
-        {
-            let laid = self.lay(statement, &*part.values);
-            let replicas = laid.and_then(|(prepared, bound)| self.replicas(&prepared, &bound));
-            want = self.near(want, statement, replicas, None);
-        }
+        let replicas = batch.parts().next().and_then(|part| {
+            let (prepared, bound) = self.lay(part.statement.as_ref()?, &*part.values)?;
+            self.replicas(&prepared, &bound)
+        });
+        let replicas = replicas.map(|replicas| self.in_turn(replicas, conditional));
+        let named = batch.parts().filter_map(|part| part.statement.as_ref()?.keyspace());
+        let version = version_for(how.keyspace.as_deref().or(named.last()));
+        let want = self.among(want(how, conditional), replicas, version);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let guard = Box::new(loan.in_flight());
-            loan.batch_by(batch, how, by, Some(guard)).await
+            Connection::of_loan(&mut loan).batch_by(batch, how, by).await
         });
         response.await
     }
@@ -188,22 +204,19 @@ impl Session {
         self.replicas(&prepared, &bound)
     }
 
+    /// Of a conditional statement one replica alone, and the same for everybody: two that try for a row at two servers
+    /// hinder each other. The next in order while that one is not up.
+    fn in_turn(&self, replicas: Arc<[ServerId]>, conditional: bool) -> Arc<[ServerId]> {
+        let first = if conditional { self.standing.first(&self.pool, &replicas) } else { None };
+        first.cloned().map_or(replicas, |first| [first].into())
+    }
+
     /// Those that hold the data, as far as they speak the version, if there is one that they must speak.
-    fn near(
-        &self,
-        want: Want,
-        statement: &Statement,
-        replicas: Option<Arc<[ServerId]>>,
-        version: Option<Version>,
-    ) -> Want {
+    fn among(&self, want: Want, replicas: Option<Arc<[ServerId]>>, version: Option<Version>) -> Want {
         let mut near = replicas.unwrap_or_default();
         if let Some(speakers) = version.and_then(|version| self.pool.connector().speakers(version)) {
             let both: Vec<ServerId> = near.iter().filter(|replica| speakers.contains(replica)).cloned().collect();
             near = if both.is_empty() { speakers } else { both }.into();
-        }
-        if statement.is_conditional() && near.len() > 1 {
-            // Always the same first one: two that try for a row at two servers hinder each other.
-            near = near[..1].into();
         }
         if near.is_empty() { want } else { want.near(near) }
     }
@@ -227,9 +240,9 @@ impl Session {
         let by = Instant::now() + AGREEMENT_TIME;
         let how = Options::default().idempotent();
         while Instant::now() < by {
-            let agreed = self.pool.with(want(&how, false).on(changed), |loan| async move {
-                let dialled = loan.server().address;
-                crate::topology::Topology::ask(&loan, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
+            let agreed = self.pool.with(want(&how, false).on(changed), |mut loan: Loan<Cluster>| async move {
+                let (on, dialled) = (Connection::of_loan(&mut loan), loan.server().address);
+                crate::topology::Topology::ask(&on, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
             });
             if matches!(agreed.await, Ok(true)) {
                 return;
@@ -238,6 +251,11 @@ impl Session {
         }
         tracing::warn!("the servers did not agree on the schema within {AGREEMENT_TIME:?}");
     }
+}
+
+/// Only version 5 can name a keyspace.
+fn version_for(keyspace: Option<&str>) -> Option<Version> {
+    keyspace.map(|_| Version::V5)
 }
 
 /// Conditional statements are never idempotent, whatever was said: they may not run twice, nor at two servers.

@@ -86,7 +86,8 @@ impl Statement {
         Self::of(text.into(), None)
     }
 
-    /// Names without a keyspace mean this one; version 4 cannot carry it.
+    /// Names without a keyspace mean this one. Version 4 cannot carry it: a server that speaks no other is not asked, unless
+    /// the connection is in that keyspace already.
     pub fn in_keyspace(text: impl Into<Arc<str>>, keyspace: impl Into<Arc<str>>) -> Self {
         Self::of(text.into(), Some(keyspace.into()))
     }

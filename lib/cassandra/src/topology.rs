@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::replica::{Place, Strategy};
 use crate::rows::{Row, Rows};
 use crate::token::Token;
-use crate::wire::{Code, Consistency};
+use crate::wire::{Code, Consistency, Malformed};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
@@ -89,7 +89,9 @@ impl Topology {
 pub async fn keyspaces(on: &Connection, by: Instant) -> Result<BTreeMap<String, Strategy>, Error> {
     let rows = ask(on, KEYSPACES, by).await?;
     let read = rows.typed::<(String, BTreeMap<String, String>)>().map(|row| {
-        let (name, replication) = row.map_err(|why| on.error(why.into()))?;
+        let (name, replication) = row.map_err(|why| {
+            on.error(Malformed::Unexpected { what: "a row of keyspaces", found: why.to_string() }.into())
+        })?;
         Ok((name, Strategy::read(&replication)))
     });
     read.collect()
@@ -98,7 +100,7 @@ pub async fn keyspaces(on: &Connection, by: Instant) -> Result<BTreeMap<String, 
 async fn ask(on: &Connection, text: &str, by: Instant) -> Result<Rows, Error> {
     // These tables are each server's own; an answer in pages would be of two moments.
     let how = Options::default().consistency(Consistency::One).page_size(ALL_AT_ONCE);
-    on.query_by(text, &how, by, None).await.map(crate::wire::Response::into_rows)
+    on.query_by(text, &how, by).await.map(crate::wire::Response::into_rows)
 }
 
 /// Null, absent and of another type are the same here: not known.

@@ -24,6 +24,8 @@ pub fn verdict(cause: &Cause) -> Verdict {
     match cause {
         Cause::Connect(_) | Cause::Tls(_) | Cause::Version { .. } | Cause::Closed => Verdict::unreachable(),
         Cause::Login(_) => Verdict::login(),
+        // Others may speak a version that can; where none does, it stays the request's own fault.
+        Cause::KeyspaceUnspoken(_) => Verdict { kind: Kind::Caller, again: Again::Elsewhere, ..Verdict::refused(0) },
         // No fault of anybody: others speak the right one.
         Cause::OtherVersion { .. } => Verdict { kind: Kind::Protocol, health: false, ..Verdict::unreachable() },
         Cause::Lost { sent: false, .. } => Verdict { kind: Kind::Protocol, ..Verdict::unreachable() },
@@ -38,7 +40,7 @@ pub fn verdict(cause: &Cause) -> Verdict {
         | Cause::Unexpected { .. }
         | Cause::Stranger(_)
         | Cause::Stuck(_) => Verdict::lost(),
-        Cause::Unfit(_) | Cause::TooLong(_) | Cause::TimestampOnConditional => {
+        Cause::Unfit(_) | Cause::TooLong(_) | Cause::TimestampOnConditional | Cause::KeyspaceOfPrepared(_) => {
             Verdict { kind: Kind::Caller, ..Verdict::refused(0) }
         }
         Cause::Refused(refusal) => refused(refusal),

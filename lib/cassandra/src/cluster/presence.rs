@@ -1,5 +1,7 @@
 //! Which servers have come back, and in which version each speaks.
 //!
+//! The version is agreed on once for all connections to a server; when the last of them has ended, anew: the server may have
+//! been upgraded meanwhile.
 //! A server has come back when somebody is connected to it again after all earlier connections have ended: it may have
 //! been started anew, and have forgotten what it had prepared. One that nobody was connected to for long is forgotten.
 
@@ -28,6 +30,8 @@ struct Seen {
     /// The address, too: the first connection is made before the id is known.
     spoken: Option<(ServerId, Version)>,
     lives: Vec<Life>,
+    /// The version above was refused since.
+    disagreed: bool,
     asked_at: Instant,
 }
 
@@ -36,8 +40,8 @@ impl Presence {
     pub fn name(&self, server: SocketAddr, now: Instant) -> Arc<str> {
         let mut seen = self.lock();
         let name = || server.to_string().into();
-        let known =
-            seen.entry(server).or_insert_with(|| Seen { name: name(), spoken: None, lives: Vec::new(), asked_at: now });
+        let unseen = || Seen { name: name(), spoken: None, lives: Vec::new(), disagreed: false, asked_at: now };
+        let known = seen.entry(server).or_insert_with(unseen);
         known.asked_at = now;
         Arc::clone(&known.name)
     }
@@ -47,9 +51,26 @@ impl Presence {
         let mut seen = self.lock();
         let Some(known) = seen.get_mut(&server.address) else { return false };
         let before = known.spoken.replace((server.id.clone(), connection.version())).is_some();
+        known.disagreed = false;
         known.lives.retain(|life| !life.is_over());
         known.lives.push(connection.life());
         before && known.lives.len() == 1
+    }
+
+    /// In which version it is spoken to, while anybody is connected to it.
+    pub fn agreed(&self, server: SocketAddr) -> Option<Version> {
+        let mut seen = self.lock();
+        let known = seen.get_mut(&server)?;
+        known.lives.retain(|life| !life.is_over());
+        let (_, version) = known.spoken.as_ref().filter(|_| !known.lives.is_empty() && !known.disagreed)?;
+        Some(*version)
+    }
+
+    /// It does not speak that version any more.
+    pub fn disagree(&self, server: SocketAddr) {
+        if let Some(known) = self.lock().get_mut(&server) {
+            known.disagreed = true;
+        }
     }
 
     /// Whoever has left for good leaves nothing behind.
@@ -60,10 +81,16 @@ impl Presence {
         });
     }
 
-    /// Those of these servers that speak this version; `None` if all do, as far as is known.
+    /// Those of these servers that speak this version; `None` if all do, as far as is known. Where nobody has told who is
+    /// there, of those that somebody was connected to.
     pub fn speakers(&self, version: Version, among: &[Server]) -> Option<Vec<ServerId>> {
         let seen = self.lock();
         let spoken = seen.iter().filter_map(|(address, known)| Some((*address, known.spoken.as_ref()?)));
+        if among.is_empty() {
+            let (same, other): (Vec<_>, Vec<_>) =
+                spoken.map(|(_, spoken)| spoken).partition(|(_, own)| *own == version);
+            return (!other.is_empty()).then(|| same.into_iter().map(|(id, _)| id.clone()).collect());
+        }
         let by_id: HashMap<ServerId, Version> = spoken
             .flat_map(|(address, (id, version))| [(ServerId::from(address), *version), (id.clone(), *version)])
             .collect();

@@ -6,14 +6,13 @@ use tokio::time::Instant;
 
 use super::Connection;
 use super::request::parameters;
-use super::transport::Guard;
 use crate::batch::Batch;
 use crate::error::{Cause, Error};
 use crate::options::Options;
 use crate::statement::{Execution, Known, Statement};
 use crate::value::{BindAll, bind_all};
 use crate::wire::request::Prose;
-use crate::wire::{self, Answer, Bound, Code, Layout, Prepared, Request, Response, Version};
+use crate::wire::{self, Answer, Bound, Code, Layout, Parameters, Prepared, Request, Response, Version};
 
 impl Connection {
     /// What the server knows of the statement; prepares it there if nobody has.
@@ -53,7 +52,7 @@ impl Connection {
             return Ok(prepared);
         }
         let request = Request::Prepare { text: statement.text(), keyspace: statement.keyspace() };
-        let response = self.answered(&request, &Options::default(), by, None).await?;
+        let response = self.answered(&request, &Options::default(), by).await?;
         match response.answer {
             Answer::Prepared(prepared) => {
                 let prepared = Arc::new(statement.alike(prepared));
@@ -66,7 +65,7 @@ impl Connection {
 
     pub async fn execute(&self, statement: &Statement, values: impl BindAll, how: &Options) -> Result<Response, Error> {
         let what = Execution { statement, values: &values, laid: None };
-        self.execute_by(&what, how, Instant::now() + how.within, None).await
+        self.execute_by(&what, how, Instant::now() + how.within).await
     }
 
     pub(crate) async fn execute_by<V: BindAll + ?Sized>(
@@ -74,21 +73,23 @@ impl Connection {
         what: &Execution<'_, V>,
         how: &Options,
         by: Instant,
-        guard: Option<Guard>,
     ) -> Result<Response, Error> {
         let statement = what.statement;
         if statement.is_conditional() && how.timestamp.is_some() {
             return Err(self.error(Cause::TimestampOnConditional));
         }
+        if let Some(asked) = how.keyspace.as_deref().filter(|asked| statement.keyspace() != Some(*asked)) {
+            return Err(self.error(Cause::KeyspaceOfPrepared(asked.to_owned())));
+        }
         if let Some(asked) = how.version.filter(|version| *version != self.shared.version) {
             return Err(self.error(Cause::OtherVersion { asked, spoken: self.shared.version }));
         }
         let prepared = self.prepare(statement, by).await?;
-        let first = self.execute_as(what, &prepared, how, by, guard).await;
+        let first = self.execute_as(what, &prepared, how, by).await;
         match first {
             Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
                 let prepared = self.prepare_again(statement, &prepared, by).await?;
-                self.execute_as(what, &prepared, how, by, None).await
+                self.execute_as(what, &prepared, how, by).await
             }
             other => other,
         }
@@ -100,15 +101,15 @@ impl Connection {
         prepared: &Arc<Prepared>,
         how: &Options,
         by: Instant,
-        guard: Option<Guard>,
     ) -> Result<Response, Error> {
         let bound = what.bound(&prepared.parameters).map_err(|why| self.error(why.into()))?;
         // Version 5 tells when the columns have changed; version 4 would keep silent, so it always sends them.
         let tells = self.shared.version >= Version::V5 && prepared.result_id.is_some();
         let skip_metadata = !prepared.result.columns.is_empty() && (tells || what.statement.has_fixed_columns());
-        let how_sent = parameters(how, Some(&bound), skip_metadata);
+        // The server has known its keyspace since it was prepared.
+        let how_sent = Parameters { keyspace: None, ..parameters(how, Some(&bound), skip_metadata) };
         let request = Request::Execute { id: &prepared.id, result_id: prepared.result_id.as_deref(), how: how_sent };
-        let mut response = self.answered_as(&request, how, by, guard, Some(&prepared.result)).await?;
+        let mut response = self.answered_as(&request, how, by, Some(&prepared.result)).await?;
         if let Answer::Rows(rows) = response.answer {
             let rows = rows.with_columns(&prepared.result.columns).map_err(|why| self.error(why.into()))?;
             if let Some(id) = rows.changed_id() {
@@ -125,21 +126,15 @@ impl Connection {
     }
 
     pub async fn batch(&self, batch: &Batch, how: &Options) -> Result<Response, Error> {
-        self.batch_by(batch, how, Instant::now() + how.within, None).await
+        self.batch_by(batch, how, Instant::now() + how.within).await
     }
 
-    pub(crate) async fn batch_by(
-        &self,
-        batch: &Batch,
-        how: &Options,
-        by: Instant,
-        guard: Option<Guard>,
-    ) -> Result<Response, Error> {
+    pub(crate) async fn batch_by(&self, batch: &Batch, how: &Options, by: Instant) -> Result<Response, Error> {
         if how.timestamp.is_some() && batch.is_conditional() {
             return Err(self.error(Cause::TimestampOnConditional));
         }
         let bound = self.bind(batch, by).await?;
-        match self.batch_as(batch, &bound, how, by, guard).await {
+        match self.batch_as(batch, &bound, how, by).await {
             Err(Error { cause: Cause::Refused(refusal), .. }) if matches!(refusal.code, Code::Unprepared { .. }) => {
                 // The server names one, and has most likely forgotten them all.
                 for (part, (prepared, _)) in batch.parts().zip(&bound) {
@@ -149,7 +144,7 @@ impl Connection {
                     }
                 }
                 let bound = self.bind(batch, by).await?;
-                self.batch_as(batch, &bound, how, by, None).await
+                self.batch_as(batch, &bound, how, by).await
             }
             other => other,
         }
@@ -176,7 +171,6 @@ impl Connection {
         bound: &[(Option<Arc<Prepared>>, Bound)],
         how: &Options,
         by: Instant,
-        guard: Option<Guard>,
     ) -> Result<Response, Error> {
         let prose = batch.parts().zip(bound).map(|(part, (prepared, values))| {
             let prose = prepared.as_ref().map_or(Prose::Text(&part.text), |prepared| Prose::Prepared(&prepared.id));
@@ -191,6 +185,6 @@ impl Connection {
             timestamp: how.timestamp,
             keyspace: how.keyspace.as_deref(),
         });
-        self.answered(&request, how, by, guard).await
+        self.answered(&request, how, by).await
     }
 }

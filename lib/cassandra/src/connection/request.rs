@@ -4,47 +4,35 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::Connection;
-use super::transport::{Exchange, Guard, Outcome};
+use super::transport::{Exchange, Outcome};
 use crate::error::{Cause, Error};
 use crate::options::Options;
 use crate::wire::envelope::Outgoing;
-use crate::wire::{Answer, Bound, Envelope, Layout, Opcode, Parameters, Request, Response};
+use crate::wire::{Answer, Bound, Envelope, Layout, Opcode, Parameters, Request, Response, Version};
 
 impl Connection {
     /// A statement without values. Whoever has values prepares it: only then their types are known.
     pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
-        self.query_by(text, how, Instant::now() + how.within, None).await
+        self.query_by(text, how, Instant::now() + how.within).await
     }
 
-    pub(crate) async fn query_by(
-        &self,
-        text: &str,
-        how: &Options,
-        by: Instant,
-        guard: Option<Guard>,
-    ) -> Result<Response, Error> {
+    pub(crate) async fn query_by(&self, text: &str, how: &Options, by: Instant) -> Result<Response, Error> {
         let conditional = how.timestamp.is_some() && crate::conditional::is_conditional(text);
         if conditional {
             return Err(self.error(Cause::TimestampOnConditional));
         }
         let request = Request::Query { text, how: parameters(how, None, false) };
-        self.answered(&request, how, by, guard).await
+        self.answered(&request, how, by).await
     }
 
     /// Any message; a refusal is an answer here.
     pub(crate) async fn send(&self, request: &Request<'_>, by: Instant, tracing: bool) -> Result<Response, Error> {
-        self.send_with(request, by, tracing, None, None).await
+        self.send_as(request, by, tracing, None).await
     }
 
     /// The same, with a refusal as an error.
-    pub(crate) async fn answered(
-        &self,
-        request: &Request<'_>,
-        how: &Options,
-        by: Instant,
-        guard: Option<Guard>,
-    ) -> Result<Response, Error> {
-        self.answered_as(request, how, by, guard, None).await
+    pub(crate) async fn answered(&self, request: &Request<'_>, how: &Options, by: Instant) -> Result<Response, Error> {
+        self.answered_as(request, how, by, None).await
     }
 
     /// The same, where it is known what the columns most likely look like.
@@ -53,29 +41,28 @@ impl Connection {
         request: &Request<'_>,
         how: &Options,
         by: Instant,
-        guard: Option<Guard>,
         known: Option<&Layout>,
     ) -> Result<Response, Error> {
-        let response = self.send_with(request, by, how.tracing, guard, known).await?;
+        let response = self.send_as(request, by, how.tracing, known).await?;
         match response.answer {
             Answer::Refused(refusal) => Err(self.error(Cause::Refused(refusal))),
             _ => Ok(response),
         }
     }
 
-    async fn send_with(
+    async fn send_as(
         &self,
         request: &Request<'_>,
         by: Instant,
         tracing: bool,
-        guard: Option<Guard>,
         known: Option<&Layout>,
     ) -> Result<Response, Error> {
+        self.carries_keyspace(request)?;
         let message = request.encode(self.shared.version, self.shared.compression, tracing);
         let message = message.map_err(|why| self.error(why.into()))?;
         // A loan comes with its deadline: one timer for each request is enough.
-        let exchanged = if guard.is_some() {
-            self.exchange(message, guard).await
+        let exchanged = if self.guard.is_some() {
+            self.exchange(message).await
         } else {
             self.exchange_by(message, request.opcode(), by).await
         };
@@ -87,14 +74,27 @@ impl Connection {
         })
     }
 
+    /// Where the version cannot name a keyspace, the connection's own must be the one that is meant.
+    fn carries_keyspace(&self, request: &Request<'_>) -> Result<(), Error> {
+        match request.keyspace() {
+            Some(keyspace)
+                if self.shared.version < Version::V5 && self.shared.keyspace.as_deref() != Some(keyspace) =>
+            {
+                Err(self.error(Cause::KeyspaceUnspoken(keyspace.to_owned())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn exchange_by(&self, message: Outgoing, asked: Opcode, by: Instant) -> Result<Envelope, Cause> {
         let begun = Instant::now();
         let silent = |_| Cause::Silent { asked: name(asked), within: by.saturating_duration_since(begun) };
-        timeout_at(by, self.exchange(message, None)).await.map_err(silent)?
+        timeout_at(by, self.exchange(message)).await.map_err(silent)?
     }
 
-    async fn exchange(&self, message: Outgoing, guard: Option<Guard>) -> Result<Envelope, Cause> {
+    async fn exchange(&self, message: Outgoing) -> Result<Envelope, Cause> {
         let (answer, answered) = oneshot::channel();
+        let guard = self.guard.clone();
         if self.shared.requests.send(Exchange { message, answer, guard }).await.is_err() {
             return Err(self.lost(false));
         }

@@ -13,6 +13,12 @@ pub struct Versions {
     pub highest: Version,
 }
 
+impl Versions {
+    pub fn contain(self, version: Version) -> bool {
+        (self.lowest..=self.highest).contains(&version)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub versions: Versions,
@@ -30,11 +36,12 @@ pub struct Settings {
     pub queue_max: usize,
     /// A write without progress for so long ends the connection.
     pub write_timeout: Duration,
-    /// So many requests whose caller has gone, and the connection takes nothing new.
+    /// So many requests whose caller has gone, and the connection takes nothing new. Of those outside of loans: a pool
+    /// counts its own (`max-orphans`).
     pub orphans_max: usize,
     /// Or one of them for so long.
     pub orphan_age_max: Duration,
-    /// How long the kernel waits for a peer that acknowledges nothing.
+    /// How long the kernel waits for a peer that acknowledges nothing; below a session, its `heartbeat-timeout`.
     pub dead_after: Duration,
 }
 

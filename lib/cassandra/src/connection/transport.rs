@@ -8,6 +8,9 @@
 //! | bytes that are no frame, a wrong checksum     | ends                           | lost                      |
 //! | the peer ends it, no byte written for so long | ends                           | lost, or never sent       |
 //! | too many orphans, or one too old              | takes nothing new, then ends   | those under way go on     |
+//!
+//! The last is for requests outside of loans. Orphans of a loan are counted by who lent the connection: a pool opens another
+//! one first, and only then closes this one.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -49,7 +52,8 @@ impl std::fmt::Debug for Exchange {
     }
 }
 
-pub type Guard = Box<dyn Send>;
+/// Of whoever lent the connection: one for all requests of a loan.
+pub type Guard = Arc<dyn Send + Sync>;
 
 #[derive(Debug)]
 pub enum Outcome {
@@ -61,7 +65,7 @@ pub enum Outcome {
 struct Waiting {
     answer: oneshot::Sender<Outcome>,
     sent_at: Instant,
-    _guard: Option<Guard>,
+    guard: Option<Guard>,
 }
 
 pub struct Transport<S> {
@@ -188,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             if exchange.answer.is_closed() {
                 continue;
             }
-            let waiting = Waiting { answer: exchange.answer, sent_at, _guard: exchange.guard };
+            let waiting = Waiting { answer: exchange.answer, sent_at, guard: exchange.guard };
             if let Some(stream) = self.streams.take(waiting) {
                 self.outbound.push(exchange.message.on_stream(stream));
             }
@@ -249,6 +253,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 continue;
             }
             let waiting = self.streams.free(envelope.stream).ok_or(Cause::Stranger(envelope.stream))?;
+            // Before anybody can give the loan back: nothing of it is under way then.
+            drop(waiting.guard);
             let _ = waiting.answer.send(Outcome::Answered(envelope));
         }
         self.count();
@@ -270,12 +276,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     /// The end of a worn connection, when only orphans are left on it.
     fn look_at_orphans(&self) -> Option<Cause> {
-        let orphans = self.streams.iter().filter(|one| one.answer.is_closed());
-        let (count, oldest) = orphans.fold((0, None), |(count, oldest): (usize, Option<Instant>), one| {
-            (count + 1, Some(oldest.map_or(one.sent_at, |at| at.min(one.sent_at))))
-        });
+        let orphans = || self.streams.iter().filter(|one| one.answer.is_closed());
+        let count = orphans().count();
         self.tally.orphans.store(u32::try_from(count).unwrap_or(u32::MAX), Ordering::Relaxed);
-        if count > self.orphans_max || oldest.is_some_and(|at| at.elapsed() > self.orphan_age_max) {
+        let own = || orphans().filter(|one| one.guard.is_none()).map(|one| one.sent_at);
+        if own().count() > self.orphans_max || own().min().is_some_and(|at| at.elapsed() > self.orphan_age_max) {
             self.tally.worn.store(true, Ordering::Relaxed);
         }
         let only_orphans = count == self.streams.len() && self.requests.is_empty() && self.outbound.is_empty();

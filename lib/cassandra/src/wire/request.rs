@@ -104,6 +104,16 @@ impl Request<'_> {
         }
     }
 
+    /// The one that it names for itself; only version 5 carries it.
+    pub fn keyspace(&self) -> Option<&str> {
+        match self {
+            Self::Query { how, .. } | Self::Execute { how, .. } => how.keyspace,
+            Self::Prepare { keyspace, .. } => *keyspace,
+            Self::Batch(batch) => batch.keyspace,
+            Self::Options | Self::Startup(_) | Self::AuthResponse(_) | Self::Register(_) => None,
+        }
+    }
+
     /// The whole message, packed where version 4 wants that; only its stream is still open.
     pub fn encode(&self, version: Version, compression: Compression, tracing: bool) -> Result<Outgoing, TooLong> {
         let mut bytes = vec![0; HEADER_BYTES];

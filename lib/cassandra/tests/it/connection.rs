@@ -2,8 +2,10 @@
 
 mod cut;
 mod handshake;
+mod keyspace;
 mod prepared;
 mod requests;
+mod sockets;
 mod tls;
 mod together;
 

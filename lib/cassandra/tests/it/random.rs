@@ -1,5 +1,7 @@
 //! Random numbers that a seed repeats.
 
+use std::time::{Duration, Instant};
+
 pub struct Random(pub u64);
 
 impl Random {
@@ -21,5 +23,65 @@ impl Random {
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.byte()).collect()
+    }
+}
+
+/// Seeds from zero on, so many; or from `FUZZ_SEED` on for as long as `FUZZ_SECONDS` says.
+pub struct Seeds {
+    next: u64,
+    end: End,
+}
+
+enum End {
+    At(u64),
+    When(Instant),
+}
+
+impl Seeds {
+    pub fn new(few: u64) -> Self {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        match number("FUZZ_SECONDS") {
+            None => Self { next: 0, end: End::At(few) },
+            Some(seconds) => {
+                let end = End::When(Instant::now() + Duration::from_secs(seconds));
+                Self { next: number("FUZZ_SEED").unwrap_or(0), end }
+            }
+        }
+    }
+}
+
+impl Iterator for Seeds {
+    type Item = Seed;
+
+    fn next(&mut self) -> Option<Seed> {
+        let goes_on = match self.end {
+            End::At(end) => self.next < end,
+            End::When(by) => Instant::now() < by,
+        };
+        if !goes_on {
+            if matches!(self.end, End::When(_)) {
+                println!("seeds up to {}", self.next);
+            }
+            return None;
+        }
+        self.next += 1;
+        Some(Seed(self.next - 1))
+    }
+}
+
+/// Tells its number if anything panics while it is tried.
+pub struct Seed(u64);
+
+impl Seed {
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
     }
 }

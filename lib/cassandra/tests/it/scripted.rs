@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cassandra_protocol as peer;
@@ -55,6 +56,8 @@ pub struct Script {
     pub answer: Arc<Answer>,
     pub heard: Arc<Mutex<Vec<String>>>,
     pub options: Arc<Mutex<HashMap<String, String>>>,
+    /// How often it was spoken to in a version that it does not know.
+    pub foreign: Arc<AtomicUsize>,
     /// Ends the connections that are open.
     pub cut: watch::Sender<()>,
 }
@@ -70,6 +73,7 @@ impl Script {
             answer: Arc::new(answer),
             heard: Arc::default(),
             options: Arc::default(),
+            foreign: Arc::default(),
             cut: watch::Sender::new(()),
         }
     }
@@ -129,6 +133,7 @@ impl Script {
                 let body = speak::error(0x0a, "Invalid or unsupported protocol version", Body::new());
                 let mut message = speak::message(Version::V4, 0, 0, opcode::ERROR, &body);
                 message[0] = 0x80 | talk.script.foreign_version;
+                talk.script.foreign.fetch_add(1, Ordering::SeqCst);
                 let _ = stream.write_all(&message).await;
                 return;
             }

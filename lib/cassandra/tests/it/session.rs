@@ -1,7 +1,10 @@
 //! Sessions over clusters of scripted servers, each at a port of its own, and over a real one.
 
+mod keyspace;
 mod login;
 mod mixed;
+mod order;
+mod orphans;
 mod returning;
 
 use std::collections::BTreeMap;
@@ -16,7 +19,7 @@ use honeyflow_cassandra::token::Token;
 use honeyflow_cassandra::wire::{Compression, Version};
 use honeyflow_cassandra::{Bind, Options, Session, Type, Value};
 use honeyflow_pool::settings::{Mode, SpeculateAfter};
-use honeyflow_pool::{Drain, Executed, Kind, Settings as PoolSettings};
+use honeyflow_pool::{Drain, Executed, Kind, ServerState, Settings as PoolSettings};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -40,6 +43,8 @@ struct Cluster {
     /// As that server sees it, which alone has heard of a change.
     disagreeing: Arc<Mutex<Option<usize>>>,
     partitioner: Arc<Mutex<&'static str>>,
+    /// Replicas beside the first.
+    more_replicas: Arc<AtomicUsize>,
 }
 
 const MURMUR3: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
@@ -49,19 +54,21 @@ impl Cluster {
     async fn of(tokens: &[i64]) -> Self {
         let cluster = Self::default();
         for (number, token) in tokens.iter().enumerate() {
-            let own = cluster.clone();
-            let script = Script::new(move |heard| own.say(number, heard));
-            let watching = cluster.clone();
-            let script = script.first(move |heard| {
-                if matches!(heard.request, RequestBody::Register(_)) {
-                    watching.registered.lock().unwrap().push(number);
-                }
-                None
-            });
-            let address = script.listen().await;
+            let address = cluster.script(number).listen().await;
             cluster.members.lock().unwrap().push((address, *token));
         }
         cluster
+    }
+
+    fn script(&self, number: usize) -> Script {
+        let (own, watching) = (self.clone(), self.clone());
+        let script = Script::new(move |heard| own.say(number, heard));
+        script.first(move |heard| {
+            if matches!(heard.request, RequestBody::Register(_)) {
+                watching.registered.lock().unwrap().push(number);
+            }
+            None
+        })
     }
 
     fn say(&self, own: usize, heard: &Heard) -> Say {
@@ -73,7 +80,8 @@ impl Cluster {
             RequestBody::Query(query) if query.query.contains("system_schema.keyspaces") => {
                 let kind = Type::Map(Box::new((Type::Text, Type::Text)));
                 let pair = |key: &str, value: &str| (Value::Text(key.to_owned()), Value::Text(value.to_owned()));
-                let map = Value::Map(vec![pair("class", "SimpleStrategy"), pair("replication_factor", "1")]);
+                let factor = (1 + self.more_replicas.load(Ordering::Relaxed)).to_string();
+                let map = Value::Map(vec![pair("class", "SimpleStrategy"), pair("replication_factor", &factor)]);
                 let cells = vec![cell(&Type::Text, &Value::Text("k".to_owned())), cell(&kind, &map)];
                 let columns = [("keyspace_name", Type::Text), ("replication", kind)];
                 Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None))

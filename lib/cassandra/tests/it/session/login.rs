@@ -1,7 +1,6 @@
 //! A login that is refused.
 
 use honeyflow_cassandra::connection::{Password, Secret};
-use honeyflow_pool::ServerState;
 
 use super::*;
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::network::Network;
 use crate::speak::Cells;
 
 const PAGES: usize = 5;
@@ -76,4 +77,25 @@ async fn cq_4_cq_11_what_was_asked_for_and_cannot_be_had_is_told_in_the_status()
     *cluster.partitioner.lock().unwrap() = MURMUR3;
     session.pool().control().refresh();
     eventually("it is forgotten", || !remarks().iter().any(|remark| remark.contains("RandomPartitioner"))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cq_2_a_version_is_agreed_on_once_for_a_server_and_anew_when_it_has_been_away() {
+    let mut old = Script::echo();
+    old.versions = vec![Version::V4];
+    let network = Network::of([old.clone()]);
+    let session = network.session(network.quiet(1));
+    assert!(session.pool().control().ready(1, Instant::now() + PATIENCE).await);
+    let refused = || old.foreign.load(Ordering::SeqCst);
+    assert_eq!(refused(), 1);
+    for _ in 0..5 {
+        let by = Instant::now() + PATIENCE;
+        let version = session.pool().once(&network.server(0), by, async |on| Ok(on.version())).await.unwrap();
+        assert_eq!(version, Version::V4);
+    }
+    assert_eq!(refused(), 1, "what is known is not asked again");
+    // It may have been upgraded meanwhile.
+    old.cut_all();
+    eventually("connected anew", || refused() == 2).await;
+    session.query("SELECT 1", &patient()).await.unwrap();
 }
