@@ -7,11 +7,13 @@ mod chaos;
 mod check;
 mod error;
 mod files;
+mod fuzz;
 mod help;
 mod metadata;
 mod model;
 mod nearest;
 mod process;
+mod publish;
 mod services;
 mod sim;
 mod spec;
@@ -35,9 +37,11 @@ const COMMANDS: &[Command] = &[
     test::COMMAND,
     sim::COMMAND,
     model::COMMAND,
+    fuzz::COMMAND,
     bench::COMMAND,
     chaos::COMMAND,
     spec::COMMAND,
+    publish::COMMAND,
     services::COMMAND,
     help::COMMAND,
 ];

@@ -24,6 +24,9 @@ pub struct Package {
     pub source: Option<String>,
     pub license: Option<String>,
     pub manifest_path: String,
+    /// Where it may be published; none: anywhere, empty: nowhere.
+    #[serde(default)]
+    publish: Option<Vec<String>>,
     #[serde(default)]
     pub targets: Vec<Target>,
     /// `[package.metadata]`, which cargo leaves to us.
@@ -72,6 +75,12 @@ impl Metadata {
         Ok(servers)
     }
 
+    /// Those that others use.
+    pub fn published(&self) -> impl Iterator<Item = &str> {
+        let may = |package: &&Package| package.publish.as_ref().is_none_or(|places| !places.is_empty());
+        self.packages.iter().filter(may).map(|package| package.name.as_str())
+    }
+
     pub fn has_binary(&self, package: &str, binary: &str) -> bool {
         let is_binary = |target: &Target| target.name == binary && target.kind.iter().any(|kind| kind == "bin");
         self.packages.iter().any(|found| found.name == package && found.targets.iter().any(is_binary))
@@ -112,6 +121,17 @@ mod tests {
         let ours = package("a", &format!(r#"{{"honeyflow":{{"services":{services}}}}}"#));
         let json = format!(r#"{{"workspace_root":"/","packages":[{ours},{}]}}"#, package("b", "null"));
         serde_json::from_str::<Metadata>(&json).unwrap().services()
+    }
+
+    #[test]
+    fn packages_that_may_be_published_are_known() {
+        let package = |name: &str, publish: &str| {
+            format!(r#"{{"name":"{name}","version":"1.0.0","manifest_path":"/{name}","publish":{publish}}}"#)
+        };
+        let packages = [package("a", "null"), package("b", "[]"), package("c", r#"["elsewhere"]"#)].join(",");
+        let json = format!(r#"{{"workspace_root":"/","packages":[{packages}]}}"#);
+        let metadata: Metadata = serde_json::from_str(&json).unwrap();
+        assert_eq!(metadata.published().collect::<Vec<_>>(), ["a", "c"]);
     }
 
     #[test]

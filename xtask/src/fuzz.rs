@@ -1,0 +1,53 @@
+//! `cargo xtask fuzz`: the tests that spoil what servers send, for as long as one likes instead of for a few seeds each. What
+//! fails names its seed; `--seed` begins there.
+
+use crate::error::Error;
+use crate::{Command, process};
+
+pub const COMMAND: Command = Command {
+    name: "fuzz",
+    usage: "fuzz [--seconds N] [--seed N]",
+    about: "spoil what CQL servers send, each test for so long [60]; what fails names its seed",
+    run,
+};
+
+const TESTS: &[&str] =
+    &["test", "--release", "--package", "honeyflow-cassandra", "--test", "it", "hostile::", "--", "--nocapture"];
+
+fn run(arguments: &[String]) -> Result<(), Error> {
+    let (seconds, seed) = read(arguments)?;
+    let mut command = process::cargo(TESTS);
+    command.env("FUZZ_SECONDS", seconds.to_string()).env("FUZZ_SEED", seed.to_string());
+    process::stage("fuzz", || process::run(command))
+}
+
+/// Seconds, and the first seed.
+fn read(arguments: &[String]) -> Result<(u64, u64), Error> {
+    let (mut seconds, mut seed) = (60, 0);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let number = match word.as_str() {
+            "--seconds" => &mut seconds,
+            "--seed" => &mut seed,
+            other => return Err(Error::unknown("option of fuzz", other, ["--seconds", "--seed"])),
+        };
+        let said = words.next().and_then(|text| text.parse().ok());
+        *number = said.ok_or_else(|| Error::Usage(format!("{word} wants a number")))?;
+    }
+    Ok((seconds, seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_and_seed_are_read() {
+        let read = |line: &str| read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(read("").unwrap(), (60, 0));
+        assert_eq!(read("--seed 7 --seconds 5").unwrap(), (5, 7));
+        for wrong in ["--seconds", "--seed many", "--minutes 5"] {
+            assert!(matches!(read(wrong), Err(Error::Usage(_))), "{wrong}");
+        }
+    }
+}
