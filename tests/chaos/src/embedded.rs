@@ -2,7 +2,6 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -111,11 +110,9 @@ pub fn run(options: &Options) -> Result<Report, String> {
 /// The shop with its outbox, and a configuration with a port of its own.
 fn prepare(folder: &Path, seed: u64, runtime: &tokio::runtime::Runtime) -> Result<Config, String> {
     demo::write_config(folder).map_err(|failure| failure.message)?;
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())?;
     let file = folder.join("honeyflow.toml");
     let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
-    std::fs::write(&file, text.replace("127.0.0.1:7171", &port.to_string())).map_err(|error| error.to_string())?;
+    std::fs::write(&file, text.replace("127.0.0.1:7171", "127.0.0.1:0")).map_err(|error| error.to_string())?;
     let mut connection = shop::open(&folder.join("shop.db")).map_err(|error| error.to_string())?;
     shop::make(&mut connection, &mut Dice::new(seed)).map_err(|error| error.to_string())?;
     let loaded = honeyflow::config::load(&file, &registry::kinds()).ok().and_then(|loaded| loaded.config);

@@ -30,6 +30,12 @@ fn options(name: &str) -> Options {
     Options::named(name).fast().source("shop")
 }
 
+/// For what must keep its terms though the machine stands still for a second.
+fn calm(name: &str) -> Options {
+    let times = Options::named(name).source("shop");
+    Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times }
+}
+
 /// Long enough for anything that works at all on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -71,8 +77,7 @@ async fn hv_7_options_that_do_not_go_together_are_refused() {
 #[tokio::test]
 async fn hv_48_one_of_two_leads_and_the_other_follows() {
     let store = memory();
-    let (a, b) =
-        (Hive::join(store.clone(), options("a")).await.unwrap(), Hive::join(store, options("b")).await.unwrap());
+    let (a, b) = (Hive::join(store.clone(), calm("a")).await.unwrap(), Hive::join(store, calm("b")).await.unwrap());
     let leads = Arc::new(Mutex::new(Vec::new()));
     let lead = |hive: Hive, name: &'static str| {
         let leads = leads.clone();
@@ -115,7 +120,7 @@ async fn half_started_leader() {
 #[tokio::test]
 async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
     let store = memory();
-    let a = Hive::join(store.clone(), options("a")).await.unwrap();
+    let a = Hive::join(store.clone(), calm("a")).await.unwrap();
     let mut shards = a.shards("shop", 4, false).await.unwrap();
     let mut terms = Vec::new();
     while terms.len() < 4 {
@@ -125,7 +130,7 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
         }
     }
     assert!(terms.iter().all(honeyflow_hive::Term::check));
-    let b = Hive::join(store, options("b")).await.unwrap();
+    let b = Hive::join(store, calm("b")).await.unwrap();
     let mut others = b.shards("shop", 4, false).await.unwrap();
     let mut gained = 0;
     while gained < 2 {
@@ -149,10 +154,10 @@ async fn hv_58_shards_are_gained_left_and_gained_elsewhere() {
 #[tokio::test]
 async fn hv_21_what_was_left_before_its_owner_went_is_handed_over() {
     let store = memory();
-    let a = Hive::join(store.clone(), options("a")).await.unwrap();
+    let a = Hive::join(store.clone(), calm("a")).await.unwrap();
     let mut shards = a.shards("shop", 1, false).await.unwrap();
     assert!(matches!(soon(shards.next()).await, Some(Change::Gained(_))));
-    let b = Hive::join(store.clone(), options("b")).await.unwrap();
+    let b = Hive::join(store.clone(), calm("b")).await.unwrap();
     let mut others = b.shards("shop", 1, false).await.unwrap();
     a.drain().await;
     let held = match soon(shards.next()).await {
@@ -176,7 +181,7 @@ async fn hv_53_a_node_that_takes_no_shards_has_no_part_in_them() {
     let idle = Hive::join(store.clone(), Options::named("idle").fast()).await.unwrap();
     until(|| idle.view().view.is_some_and(|view| view.nodes.iter().any(|node| node.eligible))).await;
     assert!(idle.shards("shop", 4, false).await.err().is_some_and(|failure| failure.code == "source-not-said"));
-    let a = Hive::join(store, options("a")).await.unwrap();
+    let a = Hive::join(store, calm("a")).await.unwrap();
     let mut shards = a.shards("shop", 4, false).await.unwrap();
     let mut epochs = Vec::new();
     while epochs.len() < 4 {
@@ -401,12 +406,12 @@ fn slow_batch_starves_heartbeat() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = memory();
     let hive = runtime.block_on(async {
-        let hive = Hive::join(store.clone(), Options { watch_runtime: false, ..options("a") }).await.unwrap();
+        let hive = Hive::join(store.clone(), Options { watch_runtime: false, ..calm("a") }).await.unwrap();
         let mut shards = hive.shards("shop", 1, false).await.unwrap();
         let Some(Change::Gained(term)) = soon(shards.next()).await else { panic!("no term") };
         let began_at = std::time::Instant::now();
         // the only thread of the program's runtime is busy for longer than trust lasts
-        while began_at.elapsed() < Duration::from_millis(2_500) {
+        while began_at.elapsed() < Duration::from_secs(5) {
             std::hint::black_box(began_at.elapsed());
         }
         assert!(term.check(), "renewed meanwhile");

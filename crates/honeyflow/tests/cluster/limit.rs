@@ -9,7 +9,7 @@ const RATE: f64 = 20.0;
 /// What may be called at once: 200 ms of the rate.
 const BURST: f64 = 4.0;
 /// A permit is used a moment after it was given; some wait longer for their turn than others.
-const ON_THE_WAY: Duration = Duration::from_secs(1);
+const ON_THE_WAY: Duration = Duration::from_secs(2);
 
 fn start(shop: &Shop, name: &str) -> Node {
     shop.configure(name, "");
@@ -71,7 +71,7 @@ fn hv_77_a_limit_is_listed_set_and_audited() {
     let told = listed();
     assert_eq!((&told["limit"], &told["rate"], &told["set"]), (&"api".into(), &"20/s".into(), &false.into()), "{told}");
 
-    let set = shop.ask("a", &["limit", "set", "api", "10/s", "--burst", "8", "--after", "5s"]).remove(0);
+    let set = shop.ask("a", &["limit", "set", "api", "10/s", "--burst", "8", "--after", "15s"]).remove(0);
     assert_eq!((&set["rate"], &set["burst"]), (&"10/s".into(), &8.into()), "{set}");
     assert!(set["version"].as_u64() > told["version"].as_u64(), "{set}");
     let pending = shop.run("a", &["limit", "set", "api", "50/s"]);

@@ -210,7 +210,7 @@ async fn once_honours_deadline() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
     let server = node.server("n");
-    let by = Instant::now() + Duration::from_millis(700);
+    let by = Instant::now() + Duration::from_secs(3);
     let asked = pool.once(&server, by, async |line| line.ask("hang").await);
     let error = within("the deadline", asked).await.unwrap_err();
     assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown));

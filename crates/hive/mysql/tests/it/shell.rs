@@ -54,8 +54,17 @@ struct Member {
 impl Member {
     /// Notes in `owners` what it gains and loses.
     async fn join(options: &honeyflow_hive_mysql::Options, name: &'static str, owners: &Owners) -> Member {
+        Member::join_as(options, Options::named(name).fast(), name, owners).await
+    }
+
+    async fn join_as(
+        options: &honeyflow_hive_mysql::Options,
+        times: Options,
+        name: &'static str,
+        owners: &Owners,
+    ) -> Member {
         let process = Arc::new(Process(Mutex::new(Some(MysqlHive::open(options).unwrap()))));
-        let hive = Hive::join(process.clone(), Options::named(name).fast().source("shop")).await.unwrap();
+        let hive = Hive::join(process.clone(), times.source("shop")).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let owners = Arc::clone(owners);
         tokio::spawn(async move {
@@ -143,7 +152,13 @@ async fn hv_22_an_outage_buries_nobody() {
     let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
     let options = honeyflow_hive_mysql::Options::new(server.url());
     let owners = Owners::default();
-    let members = [Member::join(&options, "a", &owners).await, Member::join(&options, "b", &owners).await];
+    // Whoever finds the server again first must not find the other late.
+    let calm = |name| {
+        let times = Options::named(name);
+        Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times }
+    };
+    let join = async |name| Member::join_as(&options, calm(name), name, &owners).await;
+    let members = [join("a").await, join("b").await];
     let settled = || members.iter().all(|member| held(&owners, member.name).len() == 3);
     until("three shards each", settled).await;
     let before = members.each_ref().map(|member| (member.hive.node(), held(&owners, member.name)));

@@ -105,16 +105,19 @@ async fn hv_10_a_connection_that_missed_its_deadline_is_dropped() {
 async fn hv_36_an_unanswered_request_is_not_repeated() {
     let Some(redis) = throwaway_redis() else { return };
     let hurried = Options { timeout: Duration::from_millis(200), ..options(redis.url(), "x") };
-    let node = Node::join(RedisHive::open(&hurried).unwrap()).await;
+    let node = Node::join(RedisHive::open(&options(redis.url(), "x")).unwrap()).await;
     let take = node.taking(LEASE, true).await;
-    node.look("other").await;
+    let hasty = RedisHive::open(&hurried).unwrap();
+    // Its connection is made by then.
+    while hasty.call(Request::Tally).await.is_err() {}
+    let before = node.view().await.nodes[0].beat;
     redis.pause();
-    let failure = node.hive.call(node.beating(false)).await.expect_err("paused");
+    let failure = hasty.call(node.beating(false)).await.expect_err("paused");
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "no-answer"), "{failure}");
     assert!(failure.message.contains("unknown"), "{failure}");
     redis.resume();
     while node.hive.call(node.beating(true)).await.is_err() {}
-    let beats = node.view().await.nodes[0].beat;
+    let beats = node.view().await.nodes[0].beat - before;
     assert!((1..=2).contains(&beats), "it may have landed, once: {beats}");
     assert!(matches!(node.call(take).await, Reply::Taken(_)));
 }

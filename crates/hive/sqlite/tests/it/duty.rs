@@ -56,7 +56,9 @@ fn pool_starvation_loses_lease() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
-        let hive = member(&shop, "a").await;
+        let times = Membership::named("a");
+        let calm = Membership { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times };
+        let hive = Hive::join(open(&shop), calm).await.unwrap();
         let (terms, leading) = lead(&hive).await;
         let node = hive.node();
         let pool: Vec<Connection> = (0..32).map(|_| shop.application()).collect();
@@ -64,7 +66,7 @@ fn pool_starvation_loses_lease() {
             connection.execute_batch("begin; select count(*) from book").unwrap();
         }
         // Longer than a time to live, and nothing else of the pool is free meanwhile.
-        let stuck = || tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(4)));
+        let stuck = || tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(6)));
         let (one, other) = (stuck(), stuck());
         tokio::time::timeout(SOON, async { (one.await, other.await) }).await.unwrap().0.unwrap();
         assert_eq!((terms.load(Ordering::Relaxed), hive.node()), (1, node), "the same term, of the same node");
@@ -77,8 +79,8 @@ fn pool_starvation_loses_lease() {
 async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times() {
     let shop = Shop::fresh();
     let times = Membership {
-        heartbeat: Duration::from_millis(600),
-        time_to_live: Duration::from_millis(1_800),
+        heartbeat: Duration::from_secs(1),
+        time_to_live: Duration::from_secs(3),
         ..Membership::named("a")
     };
     let hive = Hive::join(open(&shop), times).await.unwrap();
@@ -87,7 +89,7 @@ async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times
     let mut application = shop.application();
     application.busy_timeout(SOON).unwrap();
     let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
     transaction.commit().unwrap();
     // What was missed by then would be made up for at once.
     tokio::time::sleep(Duration::from_secs(1)).await;

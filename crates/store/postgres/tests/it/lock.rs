@@ -116,7 +116,12 @@ async fn ob_45_a_storm_of_writers_and_acknowledgements_has_no_deadlock() {
                     writes.push(store.call(settle(&fences[usize::from(shard)], &ids)));
                 }
                 for reply in join_all(writes).await {
-                    assert!(matches!(reply, Ok(Reply::Committed)), "{reply:?}");
+                    match reply {
+                        Ok(Reply::Committed) => {}
+                        // A row that another holds for too long is met again in the next round.
+                        Err(failure) => assert_eq!(&*failure.code, "row-locked", "{failure}"),
+                        other => panic!("{other:?}"),
+                    }
                 }
                 if finished && left == 0 {
                     return;

@@ -82,7 +82,8 @@ async fn while_the_application_writes_requests_wait_and_then_say_busy() {
         assert_eq!((failure.class, &*failure.code), (Class::Retry, "database-busy"), "{failure}");
     }
     assert_eq!(left(&store).await, ids, "polls read on");
-    let waiting = tokio::spawn(store.call(settle(&fence, &ids)));
+    let patient = SqliteStore::open(&Options { busy_timeout: Duration::from_secs(30), ..shop.options() }).unwrap();
+    let waiting = tokio::spawn(patient.call(settle(&fence, &ids)));
     tokio::time::sleep(Duration::from_millis(100)).await;
     transaction.commit().unwrap();
     assert!(matches!(waiting.await.unwrap(), Ok(Reply::Committed)));

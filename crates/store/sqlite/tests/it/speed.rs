@@ -29,7 +29,7 @@ async fn thousands_of_rows_are_polled_loaded_and_settled_quickly() {
     poll.newest = 100;
     let began_at = Instant::now();
     let Ok(Reply::Polled(polled)) = store.call(Request::Poll(poll)).await else { panic!("not polled") };
-    report("poll of 600 of 20,000", began_at, Duration::from_millis(500));
+    report("poll of 600 of 20,000", began_at, Duration::from_secs(5));
     assert_eq!(polled.events.len(), 600);
 
     let statement = document("select id, title, price, publisher_id from book where id in $keys");
@@ -38,14 +38,14 @@ async fn thousands_of_rows_are_polled_loaded_and_settled_quickly() {
     load(&store, &statement, &keys[..1]).await.unwrap();
     let began_at = Instant::now();
     assert_eq!(load(&store, &statement, &keys).await.unwrap().len(), 500);
-    report("load of 500 keys", began_at, Duration::from_millis(500));
+    report("load of 500 keys", began_at, Duration::from_secs(5));
 
     let runs: Vec<_> = (0..2_000).map(|n| run(&n.to_string(), "index")).collect();
     for round in ids.chunks(2_000).take(3) {
         let ops = vec![Op::Settle { events: round.to_vec(), runs: runs.clone() }];
         let began_at = Instant::now();
         let reply = store.call(Request::Write(Write { fence: fence.clone(), ops })).await;
-        report("settle of 2,000", began_at, Duration::from_secs(2));
+        report("settle of 2,000", began_at, Duration::from_secs(20));
         assert!(matches!(reply, Ok(Reply::Committed)), "{reply:?}");
     }
 }

@@ -38,7 +38,7 @@ async fn se_18_a_silent_connection_is_closed() {
     let server = hurried().await;
     let started = Instant::now();
     assert_eq!(answer(&mut server.connect().await).await.status, 0);
-    assert!(started.elapsed() >= SHORT && started.elapsed() < SHORT * 10, "{:?}", started.elapsed());
+    assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     healthy(&server).await;
 }
 
@@ -54,7 +54,7 @@ async fn se_18_headers_that_trickle_in_do_not_hold_a_connection() {
         }
     };
     tokio::time::timeout(PATIENCE, trickle).await.expect("the connection is closed under the trickle");
-    assert!(started.elapsed() < SHORT * 10, "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     healthy(&server).await;
 }
 
@@ -70,7 +70,7 @@ async fn se_18_a_second_request_may_come_later_than_headers_may_take() {
     stream.write_all(b"GET /hea").await.unwrap();
     let started = Instant::now();
     assert_eq!(answer(&mut stream).await.status, 0, "but its headers are as short of time as the first");
-    assert!(started.elapsed() < SHORT * 10);
+    assert!(started.elapsed() < PATIENCE);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn se_18_a_connection_that_rests_too_long_is_closed() {
     assert_eq!(answer(&mut stream).await.status, 200);
     let started = Instant::now();
     assert_eq!(answer(&mut stream).await.status, 0);
-    assert!(started.elapsed() < SHORT * 10, "{:?}", started.elapsed());
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn se_18_five_declared_gibibytes_are_refused_at_once() {
         let asked = format!("POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
         let answer = server.send(asked).await;
         assert!(matches!(answer.status, 413 | 431), "{length}: {answer:?}");
-        assert!(started.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() < PATIENCE);
     }
     healthy(&server).await;
 }

@@ -123,12 +123,13 @@ async fn se_9_no_key_payload_or_error_text_is_in_health_and_metrics() {
 #[tokio::test]
 async fn lag_is_asked_for_once_a_second_at_most() {
     let server = start().await;
+    let begun = std::time::Instant::now();
     for _ in 0..50 {
         assert_eq!(server.get("/metrics").await.status, 200);
         assert_eq!(server.post(event("1").to_string()).await.status, 202);
     }
     let asked = *server.outbox.asked.lock().unwrap();
-    assert!((1..=6).contains(&asked), "{asked}");
+    assert!((1..=2 + begun.elapsed().as_secs()).contains(&u64::from(asked)), "{asked} in {:?}", begun.elapsed());
 }
 
 #[tokio::test]

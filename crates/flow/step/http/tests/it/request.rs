@@ -137,7 +137,7 @@ async fn wf_29_sixteen_calls_of_a_batch_are_under_way_at_once() {
 async fn wf_29_a_slow_call_holds_up_only_itself() {
     let server = Server::start(|heard| if heard.target() == "/0" { Reply::silence() } else { Reply::json("1") }).await;
     let mut work = batch((0..200).map(|n| item(n, "k", json!({ "id": n }))).collect());
-    work.timeout = Duration::from_secs(5);
+    work.timeout = Duration::from_secs(12);
     let given = step(&local(&server.url("/{.id}"))).execute(work).await;
     assert!(matches!(&given[0], Outcome::Failed(failure) if failure.code == "timeout"), "{:?}", given[0]);
     assert!(given[1..].iter().all(|outcome| matches!(outcome, Outcome::Done(_))));
