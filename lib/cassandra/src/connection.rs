@@ -29,9 +29,9 @@ use crate::error::{Cause, Error};
 use crate::wire::{Answer, Compression, Notice, Request, Topic, Version};
 use transport::{Exchange, Guard, Transport};
 
+pub use honeyflow_tls::Tls;
 pub use login::{Dialogue, Login, Password, Secret};
 pub use settings::{Settings, Versions};
-pub use tls::Tls;
 
 /// Notices that nobody has taken yet; more are dropped, since a notice is only a hint to look.
 const NOTICES_MAX: usize = 64;
@@ -150,9 +150,9 @@ impl Connection {
             let by = Instant::now() + limits.ready;
             let opened = match &settings.tls {
                 None => open(stream, version, server, settings, by, limits.ready).await,
-                Some(tls) => {
+                Some(how) => {
                     let secured = async {
-                        let stream = timeout_at(by, tls.secure(stream, server)).await;
+                        let stream = timeout_at(by, tls::secure(how, stream, server)).await;
                         stream.map_err(|_| Cause::Silent { asked: "the TLS handshake", within: limits.ready })?
                     };
                     match secured.await {

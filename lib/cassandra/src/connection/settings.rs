@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use honeyflow_tls::Tls;
+
 use super::login::Login;
-use super::tls::Tls;
 use crate::wire::{Compression, Version};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Which servers, and how they are spoken to.
 
 use honeyflow_pool::{Settings, settings::Translate};
+use honeyflow_tls::Tls;
 use http::Uri;
 
-use crate::{login::Login, tls::Tls};
+use crate::login::Login;
 
 /// Which HTTP a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

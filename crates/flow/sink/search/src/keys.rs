@@ -5,11 +5,11 @@ use honeyflow_pool::{
     SettingsError,
     settings::{Table, Value, nearest},
 };
+use honeyflow_tls::Tls;
 
 use crate::{
     config::{Config, Http},
     login::{Login, Secret},
-    tls::Tls,
 };
 
 /// Each key with what it may be.

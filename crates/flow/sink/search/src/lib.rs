@@ -50,6 +50,6 @@ pub use config::{Config, ConfigError, Http};
 pub use connection::Connection;
 pub use connector::Search;
 pub use error::{Cause, Error, Refusal};
+pub use honeyflow_tls::Tls;
 pub use login::{Login, Secret};
 pub use request::{Answer, Request};
-pub use tls::Tls;

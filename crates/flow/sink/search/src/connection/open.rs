@@ -28,6 +28,7 @@ use crate::{
     error::{Cause, Error},
     login::Login,
     stream::{Pulse, Watched},
+    tls,
 };
 
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
@@ -56,8 +57,8 @@ impl Opening<'_> {
         let silent = |asked| Cause::Silent { asked, within }.at(&server);
         let connection = match &self.config.tls {
             None => timeout_at(by, self.shake(stream, http == Http::Two)).await.map_err(|_| silent("the handshake"))?,
-            Some(tls) => {
-                let secured = timeout_at(by, tls.secure(stream, &self.host, http)).await;
+            Some(how) => {
+                let secured = timeout_at(by, tls::secure(how, stream, &self.host, http)).await;
                 let secured = secured.map_err(|_| silent("the TLS handshake"))?;
                 let (stream, two) = secured.map_err(|why| Cause::Tls(why).at(&server))?;
                 if http == Http::Two && !two {
