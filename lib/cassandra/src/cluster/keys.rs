@@ -23,7 +23,7 @@ pub const KEYS: [(&str, &str); 12] = [
     ("tls-certificate", "a file; goes with tls-key"),
     ("tls-key", "a file; goes with tls-certificate"),
     ("tls-name", "the name that the servers' certificates bear"),
-    ("max-frame-bytes", "65536 to 268435456"),
+    ("max-frame", "\"64KiB\" to \"256MiB\""),
 ];
 
 /// `base` with what the tables say. Everything that is wrong is told at once.
@@ -106,11 +106,8 @@ impl Said {
             "tls-key" => self.key = Some(text()?),
             "tls-name" => self.about_tls.name = Some(text()?),
             _ => {
-                let bytes = number()?;
-                if !(1 << 16..=1 << 28).contains(&bytes) {
-                    return Err(refused());
-                }
-                settings.frame_bytes_max = usize::try_from(bytes).map_err(|_| refused())?;
+                let bytes = bytes(&text()?).filter(|bytes| (64 << 10..=256 << 20).contains(bytes));
+                settings.frame_bytes_max = bytes.ok_or_else(refused)?;
             }
         }
         Ok(())
@@ -143,6 +140,13 @@ impl Said {
     }
 }
 
+/// `64MiB`, as sizes are written wherever there are any.
+fn bytes(text: &str) -> Option<usize> {
+    let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+    let shift = ["B", "KiB", "MiB", "GiB"].iter().position(|name| *name == unit)? * 10;
+    number.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
 fn secret(text: &str) -> Option<Secret> {
     match text.split_once(':')? {
         ("env", name) if !name.is_empty() => Some(Secret::Env(name.to_owned())),
@@ -169,13 +173,13 @@ mod tests {
     fn cq_6_connections_are_set_up_in_a_table_below_the_pools() {
         let settings = read_toml(
             "lowest-version = 4\nhighest-version = 4\ncompression = \"lz4\"\nuser = \"bee\"\n\
-             password = \"env:HONEY\"\nkeyspace = \"shop\"\nmax-frame-bytes = 1000000\n\
+             password = \"env:HONEY\"\nkeyspace = \"shop\"\nmax-frame = \"1MiB\"\n\
              tls = true\ntls-roots = \"/etc/roots.pem\"\ntls-certificate = \"own.pem\"\ntls-key = \"own.key\"\n\
              tls-name = \"hive\"\n",
         );
         let settings = settings.unwrap();
         assert_eq!((settings.versions.lowest, settings.versions.highest), (Version::V4, Version::V4));
-        assert_eq!((settings.compression, settings.frame_bytes_max), (Compression::Lz4, 1_000_000));
+        assert_eq!((settings.compression, settings.frame_bytes_max), (Compression::Lz4, 1 << 20));
         assert_eq!(settings.keyspace.as_deref(), Some("shop"));
         assert!(format!("{:?}", settings.login.unwrap()).contains("env:HONEY"));
         let tls = settings.tls.unwrap();
@@ -201,7 +205,10 @@ mod tests {
             ("tls-roots = \"r.pem\"\n", "cql.tls is not set to true"),
             ("tls = true\ntls-key = \"k\"\n", "cql.tls-key has no certificate"),
             ("tls = true\ntls-certificate = \"c\"\n", "cql.tls-certificate has no key"),
-            ("max-frame-bytes = 7\n", "is 7, not 65536"),
+            ("max-frame = \"7KiB\"\n", "is \"7KiB\", not \"64KiB\" to \"256MiB\""),
+            ("max-frame = \"99999999999999999999GiB\"\n", "GiB\", not"),
+            ("max-frame = \"64 MB\"\n", "MB\", not"),
+            ("max-frame = 65536\n", "is 65536, not"),
             ("tls = \"yes\"\n", "not true or false"),
         ] {
             let wrong = read_toml(below).unwrap_err();

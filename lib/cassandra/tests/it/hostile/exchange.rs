@@ -112,8 +112,11 @@ async fn cq_7_any_answer_to_any_question_is_an_answer_or_a_typed_error() {
                         1 => body[..random.below(body.len().max(1))].to_vec(),
                         _ => spoilt(&mut random, body),
                     };
-                    let script =
-                        good().first(move |heard| (question(heard) == at).then(|| Say::Answer(opcode, body.clone())));
+                    let script = good().first(move |heard| {
+                        // A notice answers nobody.
+                        let stream = if opcode == opcode::EVENT { -1 } else { heard.stream };
+                        (question(heard) == at).then(|| Say::Messages(vec![(stream, opcode, body.clone())]))
+                    });
                     let (client, server) = tokio::io::duplex(1 << 16);
                     let server = tokio::spawn(script.talk(server));
                     refused += usize::from(!is_typed(exchange(client, &login(way)).await));
@@ -130,7 +133,12 @@ async fn spoil(seed: u64, way: (Version, Compression)) -> bool {
     let mut random = Random(seed);
     let (client, mut middle) = tokio::io::duplex(1 << 16);
     let (mut far, server) = tokio::io::duplex(1 << 16);
-    let server = tokio::spawn(good().talk(server));
+    let notice = |heard: &Heard| {
+        let up = Body::new().string("STATUS_CHANGE").string("UP").u8(4).raw(&[127, 0, 0, 2]).i32(9042).0;
+        matches!(heard.request, RequestBody::Register(_))
+            .then(|| Say::Messages(vec![(-1, opcode::EVENT, up), (heard.stream, opcode::READY, vec![])]))
+    };
+    let server = tokio::spawn(good().first(notice).talk(server));
     let carry = tokio::spawn(async move {
         let mut whole = random.below(QUESTIONS.len() + 1);
         let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
