@@ -130,6 +130,8 @@ pub enum Change {
     Joined(ServerId),
     Left(ServerId),
     Server { id: ServerId, before: ServerState, now: ServerState },
+    /// It refuses our login for longer than one does that is only starting: somebody has to look at the password.
+    LoginRefused { id: ServerId, why: Arc<str> },
 }
 
 /// What every loan touches stands first and together: two threads in turn then exchange few lines of memory.

@@ -1,12 +1,13 @@
 //! What can go wrong, in words that do not depend on the protocol.
 
-use std::{fmt, ops::Deref, time::Duration};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use honeyflow_runtime::Class;
 
 use crate::{
     connect::{Connector, Fault},
     core::State,
+    outage::{Outage, about},
     server::Server,
 };
 
@@ -96,6 +97,10 @@ pub struct Report<E> {
     pub lent: usize,
     pub retry_after: Option<Duration>,
     pub cause: Option<E>,
+    /// Why there was no server to send it to, if that was so.
+    pub outage: Option<Outage>,
+    /// Why the pool is broken, if it is.
+    pub broken_by: Option<Arc<str>>,
 }
 
 /// Why a request failed. Cheap to pass on; derefs to its [`Report`].
@@ -127,6 +132,11 @@ impl<C: Connector> Error<C> {
         matches!(self.class(), Class::Retry | Class::RetryAfter)
     }
 
+    /// Whether a server refused who we are: for people, who know the password.
+    pub fn login_refused(&self) -> bool {
+        self.kind == Kind::Login || self.outage.as_ref().is_some_and(Outage::login_refused)
+    }
+
     /// The protocol's own error, if there is one.
     pub fn into_cause(self) -> Option<C::Error> {
         self.0.cause
@@ -147,21 +157,30 @@ impl<C: Connector> fmt::Debug for Error<C> {
     }
 }
 
-/// `127.0.0.2:9042 did not answer in time (waited 3ms, used 1.997s)`
+/// `127.0.0.2:9042: did not answer in time (waited 3ms, used 1.997s)`
 impl<C: Connector> fmt::Display for Error<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(server) = &self.server {
             write!(f, "{server}: ")?;
         }
-        write!(f, "{} (waited {:?}, used {:?}", self.kind, self.waited, self.used)?;
+        write!(f, "{}", self.kind)?;
+        match (&self.outage, &self.server) {
+            (Some(outage), Some(server)) => write!(f, ": {}", outage.of(server))?,
+            (Some(outage), None) => write!(f, ": {outage}")?,
+            (None, _) => {}
+        }
+        if let Some(why) = &self.broken_by {
+            write!(f, ": {why}")?;
+        }
+        write!(f, " (waited {:?}, used {:?}", self.waited, self.used)?;
         if self.server.is_none() {
             write!(f, "; pool {}, {} waiting, {} idle, {} lent", self.state, self.waiters, self.idle, self.lent)?;
         }
         if let Some(after) = self.retry_after {
             write!(f, "; again after {after:?}")?;
         }
-        for (server, _) in &self.tries {
-            write!(f, "; tried {server} before")?;
+        for (server, cause) in &self.tries {
+            write!(f, "; before, {}", about(server, &cause.to_string()))?;
         }
         if self.executed == Executed::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;

@@ -98,6 +98,7 @@ mod gate;
 #[cfg(test)]
 mod interleaving;
 mod loan;
+mod outage;
 mod pool;
 pub mod server;
 pub mod settings;
@@ -117,6 +118,7 @@ pub use core::{
 };
 pub use error::{Error, Executed, Kind, Report};
 pub use loan::{Detached, Get, InFlight, Loan};
+pub use outage::{Down, Outage, Trouble};
 pub use pool::Pool;
 pub use server::{Server, ServerId};
 pub use settings::{Compiled, CompiledError, Functions, Provider, Section, Settings, SettingsError};

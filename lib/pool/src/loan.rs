@@ -18,8 +18,9 @@ use honeyflow_runtime::Moment;
 
 use crate::{
     connect::{Connector, Fault},
-    core::{Checkout, Ending, Key, Lent, PickUp, Refusal, Request, Tried},
-    error::{Error, Executed, Report},
+    core::{Checkout, Ending, Key, Lent, PickUp, Refusal, Request, State, Tried},
+    error::{Error, Executed, Kind, Report},
+    outage::Outage,
     server::Server,
     shared::{Entry, Shared},
     want::Want,
@@ -197,8 +198,8 @@ impl<'a, C: Connector> Get<'a, C> {
         self.shared.enter_to(found, |core, effects| {
             let target = match &want.on {
                 None => None,
-                Some(id) => match core.server_key(id) {
-                    None => return Checkout::Refused(Refusal::of(crate::error::Kind::UnknownServer)),
+                Some(server) => match core.server_key(&server.id) {
+                    None => return Checkout::Refused(Refusal::of(Kind::UnknownServer)),
                     known => known,
                 },
             };
@@ -236,7 +237,7 @@ impl<C: Connector> Future for Get<'_, C> {
                     self.waiter = None;
                     refusal
                 }
-                None => Refusal::of(crate::error::Kind::Broken),
+                None => Refusal::of(Kind::Broken),
             }
         } else {
             let mut found = None;
@@ -248,10 +249,11 @@ impl<C: Connector> Future for Get<'_, C> {
                     return Poll::Pending;
                 }
                 Some(Checkout::Refused(refusal)) => refusal,
-                None => Refusal::of(crate::error::Kind::Broken),
+                None => Refusal::of(Kind::Broken),
             }
         };
-        Poll::Ready(Err(refused(self.shared, refusal, self.want.idempotent)))
+        let tried = self.tried.as_deref().map_or(&[][..], |tried| tried.as_slice());
+        Poll::Ready(Err(refused(self.shared, refusal, &self.want, tried)))
     }
 }
 
@@ -265,15 +267,28 @@ impl<C: Connector> Drop for Get<'_, C> {
 }
 
 #[cold]
-fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, idempotent: bool) -> Error<C> {
-    let (state, (idle, lent, waiters)) =
-        shared.enter(|core, _| (core.state(), core.crowd())).unwrap_or((crate::core::State::Broken, (0, 0, 0)));
+fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, want: &Want, tried: &[Key]) -> Error<C> {
+    let seen = shared.enter(|core, _| {
+        let target = want.on.as_ref().map(|server| core.server_key(&server.id));
+        let outage = match (core.state().refuses(), target) {
+            (None, None) => core.outage(tried),
+            (None, Some(Some(target))) => core.outage_of(target),
+            _ => None,
+        };
+        (core.state(), core.crowd(), outage, core.broken_by())
+    });
+    let (state, (idle, lent, waiters), outage, broken_by) = seen.unwrap_or((State::Broken, (0, 0, 0), None, None));
+    let outage = outage.map(|outage| Outage {
+        names: (**shared.name_error.load()).clone(),
+        discovery: (**shared.discovery_error.load()).clone(),
+        ..outage
+    });
     Error::new(Report {
         kind: refusal.kind,
         fault: Fault::Server,
-        server: None,
+        server: want.on.as_deref().cloned(),
         executed: Executed::No,
-        idempotent,
+        idempotent: want.idempotent,
         waited: refusal.waited,
         used: Duration::ZERO,
         tries: Vec::new(),
@@ -283,5 +298,7 @@ fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, idempotent: 
         lent,
         retry_after: refusal.estimate,
         cause: None,
+        outage,
+        broken_by: broken_by.filter(|_| refusal.kind == Kind::Broken),
     })
 }

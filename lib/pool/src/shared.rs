@@ -139,6 +139,10 @@ impl<C: Connector> Shared<C> {
             if matches!(change, Change::State { .. }) {
                 self.signals.discovery.notify_one();
             }
+            if let Change::LoginRefused { id, why } = &change {
+                let pool = &self.settings.load().name;
+                tracing::warn!(pool, server = %id, error = %why, "the login is refused: check user and password");
+            }
             tracing::debug!(pool = self.settings.load().name, ?change);
             // Nobody may be listening.
             let _ = self.changes.send(change);

@@ -10,6 +10,7 @@ use crate::{
     core::{Core, Judgement, Tried},
     error::{Error, Executed, Kind, Report},
     loan::{Get, Loan},
+    outage::Outage,
     server::Server,
     settings::SpeculateAfter,
     shared::{Entry, Shared},
@@ -189,6 +190,8 @@ impl<'a, C: Connector> Using<'a, C> {
             lent,
             retry_after: None,
             cause: None,
+            outage: None,
+            broken_by: None,
         }
     }
 
@@ -290,10 +293,10 @@ where
     let begun = shared.now();
     let state = shared.enter(|core, _| {
         core.counters_mut().one_offs += 1;
-        core.state()
+        (core.state(), core.broken_by())
     });
-    let state = state.unwrap_or(crate::core::State::Broken);
-    let error = |kind, executed, verdict: Option<Verdict>, cause| {
+    let (state, broken_by) = state.unwrap_or((crate::core::State::Broken, None));
+    let error = |kind, executed, verdict: Option<Verdict>, cause, outage| {
         Error::new(Report {
             kind,
             fault: verdict.map_or(Fault::Server, |verdict| verdict.fault),
@@ -309,19 +312,24 @@ where
             lent: 0,
             retry_after: verdict.and_then(|verdict| verdict.retry_after),
             cause,
+            outage,
+            broken_by: broken_by.clone(),
         })
     };
     if let Some(kind) = state.refuses().filter(|kind| *kind != Kind::Inactive) {
-        return Err(error(kind, Executed::No, None, None));
+        return Err(error(kind, Executed::No, None, None, None));
     }
     let limits = shared.limits();
     let connect_by = by.min(Instant::now() + limits.tcp + limits.ready);
     let connection = match timeout_at(connect_by, shared.connector.connect(on, limits)).await {
-        Err(_) => return Err(error(Kind::Connect, Executed::No, None, None)),
+        Err(_) => {
+            let late = Outage::at(on, Kind::Connect, format!("was not ready within {:?}", shared.now().since(begun)));
+            return Err(error(Kind::Connect, Executed::No, None, None, Some(late)));
+        }
         Ok(Err(cause)) => {
             let verdict = shared.connector.verdict(&cause);
             let kind = if verdict.kind == Kind::Login { Kind::Login } else { Kind::Connect };
-            return Err(error(kind, Executed::No, Some(verdict), Some(cause)));
+            return Err(error(kind, Executed::No, Some(verdict), Some(cause), None));
         }
         Ok(Ok(connection)) => connection,
     };
@@ -333,8 +341,8 @@ where
         Ok(Ok(value)) => Ok(value),
         Ok(Err(cause)) => {
             let verdict = shared.connector.verdict(&cause);
-            Err(error(verdict.kind, verdict.executed, Some(verdict), Some(cause)))
+            Err(error(verdict.kind, verdict.executed, Some(verdict), Some(cause), None))
         }
-        Err(_) => Err(error(Kind::UseTimeout, Executed::Unknown, None, None)),
+        Err(_) => Err(error(Kind::UseTimeout, Executed::Unknown, None, None, None)),
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 pub struct Want {
     pub(crate) within: Option<Duration>,
     pub(crate) class: Class,
-    pub(crate) on: Option<ServerId>,
+    pub(crate) on: Option<Arc<Server>>,
     pub(crate) near: Option<Arc<[ServerId]>>,
     pub(crate) idempotent: bool,
 }
@@ -38,7 +38,7 @@ impl Want {
     /// This server or an error.
     #[must_use]
     pub fn on(self, server: &Server) -> Want {
-        Want { on: Some(server.id.clone()), ..self }
+        Want { on: Some(Arc::new(server.clone())), ..self }
     }
 
     /// Rather one of these, if one is free: those that hold the data.

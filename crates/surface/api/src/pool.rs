@@ -47,6 +47,7 @@ pub(crate) const COUNTERS: &[Count] = &[
     ("connects_ok", "Connections opened", |c| c.connects_ok),
     ("connects_failed", "Connections that could not be opened", |c| c.connects_failed),
     ("connects_timed_out", "Connections that took too long to open", |c| c.connects_timed_out),
+    ("logins_refused", "Connections whose login was refused", |c| c.logins_refused),
     ("suspicions", "Times that a server was found slow or silent", |c| c.suspicions),
     ("speculations", "Requests sent a second time, elsewhere", |c| c.speculations),
     ("speculations_won", "Those that were answered first", |c| c.speculations_won),

@@ -27,6 +27,7 @@ pub struct Counters {
     pub connects_ok: u64,
     pub connects_failed: u64,
     pub connects_timed_out: u64,
+    pub logins_refused: u64,
     pub suspicions: u64,
     pub speculations: u64,
     pub speculations_won: u64,
@@ -59,6 +60,7 @@ impl std::ops::AddAssign for Counters {
             connects_ok,
             connects_failed,
             connects_timed_out,
+            logins_refused,
             suspicions,
             speculations,
             speculations_won,
@@ -87,6 +89,7 @@ impl std::ops::AddAssign for Counters {
         self.connects_ok += connects_ok;
         self.connects_failed += connects_failed;
         self.connects_timed_out += connects_timed_out;
+        self.logins_refused += logins_refused;
         self.suspicions += suspicions;
         self.speculations += speculations;
         self.speculations_won += speculations_won;

@@ -145,7 +145,7 @@ impl<K: Carried> Core<K> {
             let found = self.connections.get(connection)?;
             if found.carried.broken() {
                 self.counters.dead_idle += 1;
-                self.remove(connection, effects);
+                self.lost(connection, effects);
                 continue;
             }
             return Some(connection);
@@ -245,10 +245,15 @@ impl<K: Carried> Core<K> {
             server.answered(used);
         }
         let exclusive = row.streams == 1;
-        if row.carried.broken() || exclusive && matches!(ending, Ending::Discarded | Ending::CutOff) {
+        let broken = row.carried.broken();
+        if broken || exclusive && matches!(ending, Ending::Discarded | Ending::CutOff) {
             row.in_flight -= 1;
             server.in_flight -= 1;
-            self.remove(connection, effects);
+            if broken {
+                self.lost(connection, effects);
+            } else {
+                self.remove(connection, effects);
+            }
             return;
         }
         if ending == Ending::CutOff {

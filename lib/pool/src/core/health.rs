@@ -224,7 +224,7 @@ impl<K: Carried> Core<K> {
     }
 
     /// Whether there is another server to try.
-    pub fn another(&self, tried: &Tried) -> bool {
+    pub fn another(&self, tried: &[Key]) -> bool {
         self.eligible.iter().any(|key| !tried.contains(key))
     }
 

@@ -2,18 +2,18 @@
 //!
 //! There is no state "filling": open and opening are compared with the target every time anew, so nothing can stick.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use honeyflow_runtime::{Backoff, Moment};
 
 use super::{
-    Carried, Core, Effects, Key, Row,
+    Carried, Change, Core, Effects, Key, Row,
     control::State,
     count::Record,
     ring::{ServerRow, ServerState},
     rules::CONNECTING_PER_SERVER,
 };
-use crate::server::Server;
+use crate::{error::Kind, outage::Trouble, server::Server};
 
 /// Why a connection is to be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +43,17 @@ pub struct Open {
 #[derive(Clone, Debug)]
 pub struct Failed {
     pub message: Arc<str>,
+    /// After a refused login, trying again soon would only look like an attack.
+    pub kind: Kind,
     pub timed_out: bool,
     /// The machine is there, but nobody listens: it may be back any moment.
     pub refused: bool,
-    /// Trying again soon would only look like an attack.
-    pub login: bool,
+}
+
+impl Failed {
+    pub fn of(kind: Kind, message: impl Into<Arc<str>>) -> Failed {
+        Failed { message: message.into(), kind, timed_out: false, refused: false }
+    }
 }
 
 /// When a server may be tried again.
@@ -63,6 +69,8 @@ pub struct Connecting {
 const BACKOFF_BASE: Duration = Duration::from_millis(100);
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(10);
+/// So often it may be that the server is only starting.
+const LOGINS_SOON: u32 = 2;
 const LOGIN_SOON: Duration = Duration::from_secs(1);
 const LOGIN_LATER: Duration = Duration::from_secs(30);
 const ORPHAN_MAX: Duration = Duration::from_secs(30);
@@ -80,22 +88,24 @@ impl Connecting {
         self.next_try = self.next_try.min(now);
     }
 
-    fn failed(&mut self, failed: &Failed, most: Duration, random: u64, now: Moment) {
+    /// True: a login has been refused for so long that people should hear of it; said once.
+    fn failed(&mut self, failed: &Failed, most: Duration, random: u64, now: Moment) -> bool {
         if self.good_since.take().is_some_and(|since| now.since(since) >= FORGIVEN_AFTER) {
             self.failures = 0;
         }
-        if failed.login {
+        if failed.kind == Kind::Login {
             // Several at once are refused once, or a server that is only starting would be left alone for long.
             if self.login_refusals > 0 && now < self.next_try {
-                return;
+                return false;
             }
             self.login_refusals += 1;
-            self.next_try = now.after(if self.login_refusals <= 2 { LOGIN_SOON } else { LOGIN_LATER });
-            return;
+            self.next_try = now.after(if self.login_refusals <= LOGINS_SOON { LOGIN_SOON } else { LOGIN_LATER });
+            return self.login_refusals == LOGINS_SOON + 1;
         }
         let most = if failed.refused { most.min(REFUSED_MAX) } else { most };
         self.next_try = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
         self.failures = self.failures.saturating_add(1);
+        false
     }
 
     /// Good news: due now, at most once a second, and never for one that refused our login.
@@ -354,17 +364,36 @@ impl<K: Carried> Core<K> {
         } else {
             self.counters.connects_failed += 1;
         }
-        self.set_back(open.server, failed, now);
+        self.set_back(open.server, failed, now, effects);
         self.forget_if_empty(open.server, effects);
         effects.reconcile = true;
     }
 
-    fn set_back(&mut self, server: Key, failed: &Failed, now: Moment) {
+    fn set_back(&mut self, server: Key, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
         let random = self.draw();
         let most = self.rules.max_backoff;
+        self.counters.logins_refused += u64::from(failed.kind == Kind::Login);
         if let Some(row) = self.servers.get_mut(server) {
-            row.connecting.failed(failed, most, random, now);
-            row.last_error = Some(failed.message.clone());
+            if row.connecting.failed(failed, most, random, now) {
+                let (id, why) = (row.server.id.clone(), failed.message.clone());
+                effects.changes.push(Change::LoginRefused { id, why });
+            }
+            row.last_error = Some(Trouble { kind: failed.kind, why: failed.message.clone() });
+        }
+    }
+
+    /// What a server said that refused our login and is to be left alone for a while.
+    pub fn login_wait(&self, address: SocketAddr, now: Moment) -> Option<Arc<str>> {
+        let mut here = self.servers.iter().filter(|(_, row)| row.server.address == address);
+        let refused = here.find(|(_, row)| row.connecting.login_refusals > 0 && row.connecting.next_try > now);
+        refused.and_then(|(_, row)| Some(row.last_error.as_ref()?.why.clone()))
+    }
+
+    /// A login refused outside of the pool counts as one that was refused here.
+    pub fn login_refused(&mut self, address: SocketAddr, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
+        let here = self.servers.iter().find(|(_, row)| row.server.address == address).map(|(key, _)| key);
+        if let Some(key) = here {
+            self.set_back(key, failed, now, effects);
         }
     }
 
@@ -376,7 +405,7 @@ impl<K: Carried> Core<K> {
     }
 
     /// Good news of a server: whatever keeps it waiting ends now.
-    pub fn hurry(&mut self, address: std::net::SocketAddr, now: Moment, effects: &mut Effects<K>) {
+    pub fn hurry(&mut self, address: SocketAddr, now: Moment, effects: &mut Effects<K>) {
         for (_, row) in self.servers.iter_mut() {
             if row.server.address == address {
                 effects.reconcile |= row.connecting.hurry(now);
@@ -394,11 +423,22 @@ impl<K: Carried> Core<K> {
             self.counters.dead_idle += 1;
         }
         if young {
-            let failed = Failed { message: why.into(), timed_out: false, refused: false, login: false };
-            self.set_back(server, &failed, now);
+            self.set_back(server, &Failed::of(Kind::Protocol, why), now, effects);
+        } else if let Some(row) = self.servers.get_mut(server) {
+            row.last_error = Some(Trouble { kind: Kind::Protocol, why: why.into() });
         }
         self.remove(connection, effects);
         self.drained(effects);
+    }
+
+    /// A connection was found broken before anybody heard why.
+    pub(super) fn lost(&mut self, connection: Key, effects: &mut Effects<K>) {
+        let server = self.connections.get(connection).map(|row| row.server);
+        if let Some(row) = server.and_then(|server| self.servers.get_mut(server)) {
+            let ended = || Trouble { kind: Kind::Protocol, why: "the connection ended".into() };
+            row.last_error.get_or_insert_with(ended);
+        }
+        self.remove(connection, effects);
     }
 
     /// No more requests on it; it closes when the last has ended.

@@ -1,7 +1,7 @@
 //! The ring: the known servers, changed by difference. A server that fails stays; only discovery or the settings make
 //! one leave, and then what is on loan there may finish.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use honeyflow_runtime::Moment;
 
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     error::Kind,
+    outage::{Down, Trouble},
     server::{Server, ServerId},
 };
 
@@ -54,7 +55,7 @@ pub struct ServerRow {
     pub opening: u32,
     pub replacing: u32,
     pub connecting: Connecting,
-    pub last_error: Option<Arc<str>>,
+    pub last_error: Option<Trouble>,
     pub leaves_by: Moment,
     pub absent: u32,
     pub removed_said: bool,
@@ -62,6 +63,10 @@ pub struct ServerRow {
 }
 
 impl ServerRow {
+    pub fn down(&self) -> Down {
+        Down { server: self.server.clone(), trouble: self.last_error.clone() }
+    }
+
     /// A use has ended with an answer.
     #[inline]
     pub fn answered(&mut self, used: Duration) {

@@ -4,8 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Class, Core, Key, Record, ServerState, State, histogram::Histogram};
-use crate::{server::Server, settings::SettingsError};
+use super::{Carried, Class, Core, Key, Record, ServerState, State, histogram::Histogram, ring::ServerRow};
+use crate::{
+    error::Kind,
+    outage::{Down, Outage},
+    server::Server,
+    settings::SettingsError,
+};
 
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -75,6 +80,8 @@ pub struct ServerStatus {
     /// Of all requests of the pool, from 0 to 1.
     pub share: f64,
     pub last_error: Option<Arc<str>>,
+    /// Of what kind that was: a connect, the login, nonsense.
+    pub last_error_kind: Option<Kind>,
     pub connects: Histogram,
     pub waits: Histogram,
     pub uses: Histogram,
@@ -123,11 +130,36 @@ impl<K: Carried> Core<K> {
             next_try: Some(row.connecting.next_try.since(now)).filter(|wait| !wait.is_zero()),
             latency: row.health.latency(),
             share: if served == 0 { 0.0 } else { row.served as f64 / served as f64 },
-            last_error: row.last_error.clone(),
+            last_error: row.last_error.as_ref().map(|trouble| trouble.why.clone()),
+            last_error_kind: row.last_error.as_ref().map(|trouble| trouble.kind),
             connects: row.connects.clone(),
             waits: row.waits.clone(),
             uses: row.uses.clone(),
         })
+    }
+
+    /// Why there is no server for a request that has tried these; nothing if there is one.
+    pub fn outage(&self, tried: &[Key]) -> Option<Outage> {
+        if self.another(tried) {
+            return None;
+        }
+        let ring = || self.ring.iter().filter_map(|key| self.servers.get(*key));
+        let gone = || ring().filter(|row| row.state == ServerState::Down && self.rules.wants(row.tier));
+        // Those that failed say more than those that have not been tried.
+        let (failed, untried) = (gone().filter(|row| row.last_error.is_some()), gone().filter(|row| row.last_error.is_none()));
+        let down: Vec<Down> = failed.chain(untried).take(Outage::NAMED).map(ServerRow::down).collect();
+        Some(Outage {
+            more: gone().count() - down.len(),
+            down,
+            remote: ring().filter(|row| !self.rules.wants(row.tier)).count(),
+            ..Outage::default()
+        })
+    }
+
+    /// The same for one who wants this server and no other.
+    pub fn outage_of(&self, server: Key) -> Option<Outage> {
+        let row = self.servers.get(server).filter(|row| row.state == ServerState::Down)?;
+        Some(Outage { down: vec![row.down()], ..Outage::default() })
     }
 
     /// How many connections wait for use, requests are under way, and wait: for errors.

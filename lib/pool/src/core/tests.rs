@@ -135,7 +135,7 @@ impl World {
     }
 
     fn fail(&mut self, open: &Open, refused: bool) {
-        let failed = Failed { message: "no".into(), timed_out: false, refused, login: false };
+        let failed = Failed { refused, ..Failed::of(crate::error::Kind::Connect, "no") };
         self.core.failed(open, &failed, self.now, &mut self.effects);
         self.after();
     }

@@ -175,7 +175,7 @@ impl<K: Carried> Core<K> {
                     }
                     Some(_) => {
                         self.counters.dead_idle += 1;
-                        self.remove(connection, effects);
+                        self.lost(connection, effects);
                     }
                     None => {}
                 }

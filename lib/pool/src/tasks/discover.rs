@@ -15,6 +15,8 @@ use tokio::{
 use crate::{
     connect::{Connection, Connector, Notice},
     core::RingChange,
+    error::Kind,
+    outage::about,
     server::Server,
     shared::Shared,
 };
@@ -22,6 +24,8 @@ use crate::{
 const NEXT_AFTER: Duration = Duration::from_secs(2);
 const DEBOUNCE: Duration = Duration::from_secs(1);
 const NOTICES_MAX: usize = 20;
+/// How often names are looked up when nobody is asked who is there.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
 /// How long an answer may take.
 const ROUND_WITHIN: Duration = Duration::from_secs(5);
 
@@ -40,7 +44,8 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
         let now = shared.now();
         shared.enter(|core, effects| core.seeds(&seeds, whole, now, effects));
         if whole {
-            let every = shared.settings.load().discover_every.min(Duration::from_secs(10));
+            let every = shared.settings.load().discover_every.min(LOOK_UP_EVERY);
+            let every = if names.trouble().is_some() { every.min(NEXT_AFTER) } else { every };
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
                 () = shared.signals.refresh.notified() => {}
@@ -157,11 +162,22 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
 /// Rounds over one connection, for as long as it lasts.
 async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended {
     let limits = shared.limits();
+    let now = shared.now();
+    if let Some(why) = shared.enter(|core, _| core.login_wait(server.address, now)).flatten() {
+        return Ended::NotHeard(about(server, &why));
+    }
     let connecting = timeout(limits.tcp + limits.ready, shared.connector.connect(server, limits));
     let connection = tokio::select! {
         connected = connecting => match connected {
             Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Ended::NotHeard(super::open::chain(&error)),
+            Ok(Err(error)) => {
+                let failed = super::open::failure(&shared.connector, &error);
+                if failed.kind == Kind::Login {
+                    let now = shared.now();
+                    shared.enter(|core, effects| core.login_refused(server.address, &failed, now, effects));
+                }
+                return Ended::NotHeard(about(server, &failed.message));
+            }
             Err(_) => return Ended::NotHeard(format!("{server} was not ready in time")),
         },
         () = shared.signals.refresh.notified() => return Ended::NotHeard(format!("{server} hung in a round")),
@@ -175,7 +191,7 @@ async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended
 async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connection: &C::Connection) -> Ended {
     let mut notices = match timeout(ROUND_WITHIN, shared.connector.watch(connection)).await {
         Ok(Ok(notices)) => notices,
-        Ok(Err(error)) => return Ended::NotHeard(super::open::chain(&error)),
+        Ok(Err(error)) => return Ended::NotHeard(about(server, &super::open::chain(&error))),
         Err(_) => return Ended::NotHeard(format!("{server} did not register for notices in time")),
     };
     let mut heard = false;
@@ -230,7 +246,7 @@ async fn round<C: Connector>(
     let found = match answer {
         Ok(Ok(found)) if !found.is_empty() => found,
         Ok(Ok(_)) => return Err(format!("{server} named no servers, not even itself")),
-        Ok(Err(error)) => return Err(super::open::chain(&error)),
+        Ok(Err(error)) => return Err(about(server, &super::open::chain(&error))),
         Err(_) => return Err(format!("{server} did not say in time who is there")),
     };
     let settings = shared.settings.load_full();

@@ -49,8 +49,7 @@ impl<C: Connector> Drop for Promise<C> {
         if let Some(open) = self.open.take() {
             let now = self.shared.now();
             if std::thread::panicking() {
-                let failed =
-                    Failed { message: "the connector panicked".into(), timed_out: false, refused: false, login: false };
+                let failed = Failed::of(Kind::Connect, "the connector panicked");
                 self.shared.enter(|core, effects| core.failed(&open, &failed, now, effects));
             } else {
                 self.shared.enter(|core, effects| core.abandoned(&open, effects));
@@ -83,25 +82,25 @@ async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut promise: Promise<C>) 
             }
             return;
         }
-        Ok(Err(error)) => {
-            let verdict = shared.connector.verdict(&error);
-            Failed {
-                message: chain(&error).into(),
-                timed_out: has_kind(&error, std::io::ErrorKind::TimedOut),
-                refused: has_kind(&error, std::io::ErrorKind::ConnectionRefused),
-                login: verdict.kind == Kind::Login,
-            }
+        Ok(Err(error)) => failure(&shared.connector, &error),
+        Err(_) => {
+            let message = format!("{to} was not ready within {:?}", limits.tcp + limits.ready);
+            Failed { timed_out: true, ..Failed::of(Kind::Connect, message) }
         }
-        Err(_) => Failed {
-            message: format!("{to} was not ready within {:?}", limits.tcp + limits.ready).into(),
-            timed_out: true,
-            refused: false,
-            login: false,
-        },
     };
     tracing::debug!(pool = shared.settings.load().name, server = %to, error = %failed.message, "connect failed");
     if let Some(open) = promise.open.take() {
         shared.enter(|core, effects| core.failed(&open, &failed, now, effects));
+    }
+}
+
+/// What an error says about a connect.
+pub fn failure<C: Connector>(connector: &C, error: &C::Error) -> Failed {
+    Failed {
+        message: chain(error).into(),
+        kind: connector.verdict(error).kind,
+        timed_out: has_kind(error, std::io::ErrorKind::TimedOut),
+        refused: has_kind(error, std::io::ErrorKind::ConnectionRefused),
     }
 }
 

@@ -32,6 +32,10 @@ pub enum LineError {
     Overloaded,
     #[error("the login was refused")]
     Login,
+    #[error("the server speaks version {0}")]
+    Version(String),
+    #[error("the server greeted with {0:?}")]
+    Nonsense(String),
 }
 
 #[derive(Clone, Default)]
@@ -137,11 +141,13 @@ impl Connector for Lines {
         let stream = Tcp.dial(to.address, limits.tcp).await?;
         let (reader, writer) = stream.into_split();
         let mut lines = BufReader::new(reader).lines();
-        if lines.next_line().await?.is_none() {
-            return Err(LineError::Gone);
-        }
-        if self.refuses_login.load(Ordering::SeqCst) {
-            return Err(LineError::Login);
+        let greeting = lines.next_line().await?.ok_or(LineError::Gone)?;
+        match greeting.strip_prefix("hello") {
+            Some("") if !self.refuses_login.load(Ordering::SeqCst) => {}
+            Some("") => return Err(LineError::Login),
+            Some(version) => return Err(LineError::Version(version.trim().to_owned())),
+            None if greeting == "denied" => return Err(LineError::Login),
+            None => return Err(LineError::Nonsense(greeting)),
         }
         let pending: Arc<Mutex<Pending>> = Arc::default();
         let (gone, is_gone) = watch::channel(false);
@@ -209,7 +215,8 @@ impl Connector for Lines {
 
     fn verdict(&self, error: &LineError) -> Verdict {
         match error {
-            LineError::Io(_) | LineError::Gone => Verdict::lost(),
+            LineError::Io(_) | LineError::Gone | LineError::Nonsense(_) => Verdict::lost(),
+            LineError::Version(_) => Verdict::unreachable(),
             LineError::Login => Verdict::login(),
             LineError::Refused(_) => Verdict::refused(42),
             LineError::Overloaded => Verdict {

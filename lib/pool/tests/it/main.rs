@@ -14,6 +14,7 @@ mod keys;
 mod lines;
 mod node;
 mod opening;
+mod outage;
 #[cfg(feature = "testing")]
 mod returning;
 mod settings;

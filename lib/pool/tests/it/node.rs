@@ -25,6 +25,8 @@ pub struct Behaviour {
     pub paused: AtomicBool,
     /// Hangs up right after the greeting.
     pub hangs_up: AtomicBool,
+    /// What it says first instead of a greeting; nothing at all, and it hangs up.
+    pub greeting: Mutex<Option<Vec<u8>>>,
     pub delay_ms: AtomicU64,
     /// What it says when asked who is there.
     pub cluster: Mutex<Vec<Server>>,
@@ -116,6 +118,16 @@ impl Node {
         self.behaviour.paused.store(paused, Ordering::SeqCst);
     }
 
+    pub fn greets(&self, greeting: &[u8]) {
+        *self.behaviour.greeting.lock().unwrap() = Some(greeting.to_vec());
+    }
+
+    /// As a good server does.
+    pub fn behaves(&self) {
+        self.mute(false);
+        *self.behaviour.greeting.lock().unwrap() = None;
+    }
+
     pub fn mute(&self, mute: bool) {
         self.behaviour.mute.store(mute, Ordering::SeqCst);
     }
@@ -159,7 +171,11 @@ async fn serve(stream: TcpStream, behaviour: Arc<Behaviour>) -> std::io::Result<
         while muted.mute.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        writer.write_all(b"hello\n").await?;
+        let greeting = muted.greeting.lock().unwrap().clone();
+        writer.write_all(greeting.as_deref().unwrap_or(b"hello\n")).await?;
+        if greeting.is_some_and(|greeting| greeting.is_empty()) {
+            return Ok(());
+        }
         while let Some(answer) = queue.recv().await {
             while muted.paused.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,6 +1,6 @@
 //! What became of a request, as the engine understands it.
 
-use honeyflow_cassandra::{Session, Unfit, session::Error};
+use honeyflow_cassandra::{Unfit, session::Error};
 use honeyflow_pool::{Executed, Kind};
 use honeyflow_runtime::{Class, Failure};
 
@@ -9,15 +9,22 @@ pub const REFUSED: &str = "cassandra-refused";
 pub const AWAY: &str = "cassandra-away";
 const LOGIN: &str = "cassandra-login";
 
-pub fn failure(session: &Session, error: &Error) -> Failure {
-    let message = message(session, error);
+pub fn failure(error: &Error) -> Failure {
+    let message = message(error);
     match error.class() {
-        Class::RetryAfter => Failure::retry_after(error.retry_after.unwrap_or_default(), "cassandra-busy", message),
+        Class::RetryAfter => {
+            let code = match &error.outage {
+                Some(outage) if outage.login_refused() => LOGIN,
+                Some(_) => AWAY,
+                None => "cassandra-busy",
+            };
+            Failure::retry_after(error.retry_after.unwrap_or_default(), code, message)
+        }
         // Whatever was sent may be sent again: its stamp makes it the same write.
         Class::Reject if error.executed == Executed::Unknown => Failure::retry("cassandra-unknown", message),
         Class::Reject => Failure::reject(REFUSED, message),
         Class::Fatal => Failure::fatal("cassandra-forbidden", message),
-        Class::Retry if error.kind == Kind::Login => Failure::retry(LOGIN, message),
+        Class::Retry if error.login_refused() => Failure::retry(LOGIN, message),
         Class::Retry if matches!(error.kind, Kind::UseTimeout | Kind::Protocol | Kind::Server(_)) => {
             Failure::retry("cassandra-unanswered", message)
         }
@@ -34,12 +41,7 @@ pub fn unreadable(why: &Unfit) -> Failure {
     Failure::fatal("cassandra-row", format!("a row cannot be read: {why}"))
 }
 
-/// A request that reached nobody does not know why; the pool does.
-fn message(session: &Session, error: &Error) -> String {
-    if let Some(cause) = &error.cause {
-        return format!("{error}: {cause}");
-    }
-    let status = session.pool().status();
-    let why: Vec<_> = status.servers.iter().filter_map(|server| server.last_error.as_deref()).collect();
-    if why.is_empty() { error.to_string() } else { format!("{error}; {}", why.join("; ")) }
+/// A request that reached nobody names those it could not reach.
+fn message(error: &Error) -> String {
+    error.cause.as_ref().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

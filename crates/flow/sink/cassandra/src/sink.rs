@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, future::BoxFuture, stream};
-use honeyflow_cassandra::{Session, Value, session};
+use honeyflow_cassandra::{Session, Value};
 use honeyflow_event::{Key, document};
 use honeyflow_runtime::{Class, Failure};
 use honeyflow_sink::{Cursor, Hit, Outcome, Page, Sink, Stat, Write};
@@ -77,10 +77,6 @@ impl Shared {
         self.table().await.map_err(Refused::failure)
     }
 
-    fn failed(&self, error: &session::Error) -> Failure {
-        outcome::failure(&self.session, error)
-    }
-
     fn how(&self) -> honeyflow_cassandra::Options {
         let Options { deadline, consistency, .. } = self.options;
         honeyflow_cassandra::Options::within(deadline).consistency(consistency).idempotent()
@@ -92,7 +88,7 @@ impl Shared {
         // What cannot be a row is none.
         let Ok(row) = key::cells(key, &kinds) else { return Ok(None) };
         let rows = self.session.execute(&table.statements.row, row, &self.how()).await;
-        let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
+        let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
         let Some(cells) = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))? else { return Ok(None) };
         let hash = document::hash(&table::held(&table.columns, &cells));
         Ok(Some(Stat { key: key.to_string(), stamp: version(&cells), hash }))
@@ -108,7 +104,7 @@ impl Shared {
             how = how.page(Bytes::from(page));
         }
         let rows = self.session.execute(&table.statements.list, (), &how).await;
-        let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
+        let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
         let mut hits = Vec::with_capacity(rows.len());
         for cells in rows.typed::<Vec<Value>>() {
             hits.extend(hit(table, &cells.map_err(|why| outcome::unreadable(&why))?));
@@ -131,7 +127,7 @@ impl Shared {
     async fn count_rows(&self) -> Result<u64, Failure> {
         let table = self.ready().await?;
         let rows = self.session.execute(&table.statements.count, (), &self.how()).await;
-        let rows = rows.map_err(|error| self.failed(&error))?.into_rows();
+        let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
         let count = rows.first::<(i64,)>().map_err(|why| outcome::unreadable(&why))?.map_or(0, |(count,)| count);
         Ok(u64::try_from(count).unwrap_or(0))
     }
@@ -176,7 +172,7 @@ impl Sink for CassandraSink {
             let kinds: Vec<_> = table.key.iter().map(|column| column.kind.clone()).collect();
             let Ok(row) = key::cells(&query, &kinds) else { return Ok(Vec::new()) };
             let rows = shared.session.execute(&table.statements.row, &row, &shared.how()).await;
-            let rows = rows.map_err(|error| shared.failed(&error))?.into_rows();
+            let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
             let cells = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))?;
             Ok(cells.and_then(|cells| hit(table, &[row, cells].concat())).into_iter().collect())
         })

@@ -80,8 +80,9 @@ impl Refused {
     }
 }
 
-fn unasked(session: &Session) -> impl Fn(session::Error) -> Refused {
-    |error| Refused::Unasked(outcome::failure(session, &error))
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
+fn unasked(error: session::Error) -> Refused {
+    Refused::Unasked(outcome::failure(&error))
 }
 
 /// A column as the cluster describes it.
@@ -109,7 +110,7 @@ impl Table {
         let names = described.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ");
         let (keyspace, table) = (quoted(&options.keyspace), quoted(&options.table));
         let select =
-            session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(unasked(session))?;
+            session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(unasked)?;
         let columns = select.anywhere().map(|prepared| prepared.result.columns.clone()).unwrap_or_default();
         let kind = |name: &str| columns.iter().find(|column| column.name == name).map(|column| column.kind.clone());
         let typed = described.iter().filter_map(|one| Some((one.name.as_str(), one.kind, kind(&one.name)?)));
@@ -123,7 +124,7 @@ impl Table {
         let column_names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let by = tokio::time::Instant::now() + SEEN_WITHIN;
         loop {
-            match Statements::prepare(session, options, &key_names, &column_names).await.map_err(unasked(session)) {
+            match Statements::prepare(session, options, &key_names, &column_names).await.map_err(unasked) {
                 Ok(statements) => return Ok(Table { key, columns, statements }),
                 // Another node may just be making the table of deletes: it is described before it can be used.
                 Err(Refused::Unasked(failure))
@@ -149,7 +150,7 @@ async fn make_memory(session: &Session, options: &Options) -> Result<(), Refused
     let make = make_deleted(&options.keyspace);
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
     session.query(&make, &how).await.map(|_| ()).map_err(|error| {
-        let failure = outcome::failure(session, &error);
+        let failure = outcome::failure(&error);
         let message = format!("versions of deletes need a table; make it: {make}. {}", failure.message);
         Refused::Unasked(Failure { message, ..failure })
     })
@@ -165,9 +166,9 @@ async fn described(session: &Session, options: &Options) -> Result<Vec<Described
     const COLUMNS: &str =
         "SELECT column_name, kind, position FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?";
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-    let ask = session.prepare(COLUMNS).await.map_err(unasked(session))?;
+    let ask = session.prepare(COLUMNS).await.map_err(unasked)?;
     let rows = session.execute(&ask, (&options.keyspace, &options.table), &how).await;
-    let rows = rows.map_err(unasked(session))?.into_rows();
+    let rows = rows.map_err(unasked)?.into_rows();
     let mut described = Vec::new();
     for row in rows.typed::<(String, String, i32)>() {
         let (name, kind, position) = row.map_err(|why| unreadable(&why))?;
@@ -193,11 +194,11 @@ async fn unknown_table(session: &Session, options: &Options) -> Result<Misfit, R
     const TABLES: &str = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
     const KEYSPACES: &str = "SELECT keyspace_name FROM system_schema.keyspaces";
     let how = honeyflow_cassandra::Options::within(options.deadline).idempotent();
-    let ask = session.prepare(TABLES).await.map_err(unasked(session))?;
-    let tables = session.execute(&ask, (&options.keyspace,), &how).await.map_err(unasked(session))?;
+    let ask = session.prepare(TABLES).await.map_err(unasked)?;
+    let tables = session.execute(&ask, (&options.keyspace,), &how).await.map_err(unasked)?;
     let tables = names(&tables.into_rows())?;
     let Options { keyspace, table, .. } = options;
-    let keyspaces = session.query(KEYSPACES, &how).await.map_err(unasked(session))?;
+    let keyspaces = session.query(KEYSPACES, &how).await.map_err(unasked)?;
     let keyspaces = names(&keyspaces.into_rows())?;
     let (message, wanted, known) = if keyspaces.contains(keyspace) {
         (format!("the keyspace `{keyspace}` has no table `{table}`"), table, tables)

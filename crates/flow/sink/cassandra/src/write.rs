@@ -139,7 +139,7 @@ impl Writer<'_> {
 
     async fn stored(&self, write: &Prepared) -> Result<Stored, Failure> {
         let (statements, how) = (&self.table.statements, self.how());
-        let failed = |error: session::Error| outcome::failure(self.session, &error);
+        let failed = |error: session::Error| outcome::failure(&error);
         let rows = self.session.execute(&statements.version, &write.row, &how).await.map_err(failed)?.into_rows();
         if let Some((version,)) = rows.first::<(Option<i64>,)>().map_err(|why| outcome::unreadable(&why))? {
             // A row without a version is not ours: anything is newer.
@@ -154,7 +154,7 @@ impl Writer<'_> {
     /// Whether the row has the very cells that are offered.
     async fn is_stored(&self, write: &Prepared) -> Result<bool, Failure> {
         let rows = self.session.execute(&self.table.statements.row, &write.row, &self.how()).await;
-        let rows = rows.map_err(|error| outcome::failure(self.session, &error))?.into_rows();
+        let rows = rows.map_err(|error| outcome::failure(&error))?.into_rows();
         let stored = rows.first::<Vec<Value>>().map_err(|why| outcome::unreadable(&why))?;
         let Some(stored) = stored else { return Ok(false) };
         let columns = &self.table.columns;
@@ -199,7 +199,7 @@ impl Writer<'_> {
                 self.session.batch(&batch, &how).await
             }
         };
-        answer.map(|_| ()).map_err(|error| outcome::failure(self.session, &error))
+        answer.map(|_| ()).map_err(|error| outcome::failure(&error))
     }
 
     fn statement(&self, write: &Prepared) -> (&honeyflow_cassandra::Statement, Vec<Value>) {
@@ -221,7 +221,7 @@ impl Writer<'_> {
         let seconds = i32::try_from(self.options.deletes_kept.as_secs()).unwrap_or(i32::MAX);
         let values = (&self.options.table, &*write.key, version, version, seconds);
         let answer = self.session.execute(&self.table.statements.remember, values, &self.how()).await;
-        answer.map(|_| ()).map_err(|error| outcome::failure(self.session, &error))
+        answer.map(|_| ()).map_err(|error| outcome::failure(&error))
     }
 
     /// A refusal is the row's own fault only while the table is as it was: if that has changed, everything stops.

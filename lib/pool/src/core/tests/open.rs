@@ -101,7 +101,7 @@ fn pl_14_a_refused_login_is_not_hurried() {
     for _ in 0..4 {
         world.reconcile();
         let open = world.opens.pop().expect("due");
-        let failed = Failed { message: "wrong password".into(), timed_out: false, refused: false, login: true };
+        let failed = Failed::of(Kind::Login, "wrong password");
         world.core.failed(&open, &failed, world.now, &mut world.effects);
         world.core.hurry(server(1).address, world.now, &mut world.effects);
         let next = world.core.servers.get(open.server).unwrap().connecting.next_try;
@@ -110,6 +110,46 @@ fn pl_14_a_refused_login_is_not_hurried() {
     }
     assert_eq!(waits, [1, 1, 30, 30]);
     assert_eq!(world.core.status(world.now).servers[0].last_error.as_deref(), Some("wrong password"));
+}
+
+/// PL-91: once a server that is only starting would have let us in, somebody is called; once, until it was good again.
+#[test]
+fn pl_91_a_login_that_stays_refused_raises_an_alarm() {
+    let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let mut alarms = Vec::new();
+    for good in [false, false, false, false, true, false, false, false] {
+        world.effects.changes.clear();
+        world.reconcile();
+        let open = world.opens.pop().expect("due");
+        if good {
+            let key = world.open(&open).expect("wanted");
+            world.core.died(key, "ended", world.now.after(Duration::from_secs(60)), &mut world.effects);
+            world.after();
+        } else {
+            let failed = Failed::of(Kind::Login, "wrong password");
+            world.core.failed(&open, &failed, world.now, &mut world.effects);
+        }
+        let refused = Change::LoginRefused { id: server(1).id, why: "wrong password".into() };
+        alarms.push(world.effects.changes.contains(&refused));
+        world.now = world.core.servers.get(open.server).unwrap().connecting.next_try.max(world.now);
+    }
+    assert_eq!(alarms, [false, false, true, false, false, false, false, true]);
+    assert_eq!(world.core.counters().logins_refused, 7);
+}
+
+/// PL-168: whoever looks for servers leaves those alone that refused us, and what it is refused counts.
+#[test]
+fn pl_168_a_refused_login_holds_for_everybody() {
+    let mut world = World::new(&quiet(), 2);
+    let address = server(1).address;
+    assert_eq!(world.core.login_wait(address, world.now), None);
+    let failed = Failed::of(Kind::Login, "wrong password");
+    world.core.login_refused(address, &failed, world.now, &mut world.effects);
+    assert_eq!(world.core.login_wait(address, world.now.after(ms(999))).as_deref(), Some("wrong password"));
+    assert_eq!(world.core.login_wait(address, world.now.after(ms(1000))), None);
+    assert_eq!(world.core.login_wait(server(2).address, world.now), None);
+    world.reconcile();
+    assert!(world.opens.iter().all(|open| open.to == server(2)), "the pool leaves it alone as well");
 }
 
 #[test]
