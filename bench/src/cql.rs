@@ -149,6 +149,23 @@ fn geometric(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
+    /// PL-182: both drivers through the whole comparison, in small; what the ratios are is for a quiet machine to say.
+    #[test]
+    fn pl_182_both_drivers_are_measured_alike() {
+        let (runtime, cluster) = (crate::runtime().unwrap(), Cluster::start(1).unwrap());
+        let servers = cluster.servers().iter().map(|server| server.address).collect();
+        let place = Place { servers, bare: true, ..Place::default() };
+        let options = Options { slice: 100, at_a_time: vec![1, 16] };
+        let means = runtime.block_on(async {
+            let ours = Arc::new(Ours::open(&place).await.unwrap());
+            let theirs = Arc::new(Theirs::open(&place, false).await.unwrap());
+            pl_182_compare(&options, 1, &ours, &theirs).await.unwrap()
+        });
+        for values in means.ours.iter().chain(&means.theirs) {
+            assert!(values.len() == 1 && values[0].is_finite() && values[0] > 0.0, "{values:?}");
+        }
+    }
+
     #[test]
     fn the_geometric_mean_multiplies() {
         assert!((geometric([2.0, 8.0].into_iter()) - 4.0).abs() < 1e-9);

@@ -47,7 +47,7 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
         runtime.block_on(until("both are full", || ours_full() && theirs_full()))?;
         node.kill();
         runtime.block_on(until("both have noticed", || ours_gone() && theirs_gone()))?;
-        let (accepts, ours_took, theirs_took) = std::thread::scope(|scope| {
+        let (ours_took, theirs_took) = std::thread::scope(|scope| {
             let starting = scope.spawn(|| node.start());
             let watched = runtime.block_on(async {
                 let accepts = until("its port accepts", || accepts(address)).await?;
@@ -60,13 +60,12 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
                 })
                 .await?;
                 let took = |at: Option<Instant>| at.map_or(PATIENCE, |at| at.saturating_duration_since(accepts));
-                Ok::<_, crate::Error>((accepts, took(ours_at), took(theirs_at)))
+                Ok::<_, crate::Error>((took(ours_at), took(theirs_at)))
             });
             let started = starting.join().map_err(|_| "the node's starter panicked")?;
             started.map_err(|error| error.to_string())?;
             watched
         })?;
-        let _ = accepts;
         eprintln!("  restart {}: {:.3} s, {:.3} s", restart + 1, ours_took.as_secs_f64(), theirs_took.as_secs_f64());
         of_ours.push(ours_took.as_secs_f64());
         of_theirs.push(theirs_took.as_secs_f64());

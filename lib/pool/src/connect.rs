@@ -69,6 +69,11 @@ pub trait Connector: Send + Sync + 'static {
         if wrong.is_empty() { Ok(()) } else { Err(SettingsError { wrong }) }
     }
 
+    /// What it counts itself, by name: totals since it was made, which never go down. They are shown with the pool's own.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// What people should know about the cluster, for the status: what was asked for and cannot be had.
     fn remarks(&self) -> Vec<String> {
         Vec::new()

@@ -1,6 +1,11 @@
 //! The pool as those see it who operate it: the same for pools of every kind.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::{sync::broadcast, time::Instant};
 
@@ -54,6 +59,8 @@ pub trait Control: Send + Sync {
     fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])>;
     /// One record per open connection.
     fn records(&self) -> Vec<(Server, Record)>;
+    /// The same since the last take.
+    fn take_records(&self) -> Vec<(Server, Record)>;
     fn changes(&self) -> Changes;
     fn enable(&self) -> Moved;
     /// Opens in the background; the number is how many connections are wanted.
@@ -105,11 +112,17 @@ impl<C: Connector> Control for Arc<Shared<C>> {
     }
 
     fn counters(&self) -> Counters {
-        self.enter(|core, _| core.counters()).unwrap_or_default()
+        let own = less(&self.connector.counts(), &counts_taken(self));
+        Counters { own, ..self.enter(|core, _| core.counters()).unwrap_or_default() }
     }
 
     fn take_counters(&self) -> Counters {
-        self.enter(|core, _| core.take_counters()).unwrap_or_default()
+        let own = {
+            let mut taken = counts_taken(self);
+            let now = self.connector.counts();
+            less(&now, &std::mem::replace(&mut *taken, now.clone()))
+        };
+        Counters { own, ..self.enter(|core, _| core.take_counters()).unwrap_or_default() }
     }
 
     fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])> {
@@ -118,6 +131,10 @@ impl<C: Connector> Control for Arc<Shared<C>> {
 
     fn records(&self) -> Vec<(Server, Record)> {
         self.enter(|core, _| core.records()).unwrap_or_default()
+    }
+
+    fn take_records(&self) -> Vec<(Server, Record)> {
+        self.enter(|core, _| core.take_records()).unwrap_or_default()
     }
 
     fn changes(&self) -> Changes {
@@ -161,6 +178,18 @@ impl<C: Connector> Control for Arc<Shared<C>> {
             until(self, by, open).await
         })
     }
+}
+
+type Counts = Vec<(&'static str, u64)>;
+
+fn counts_taken<C: Connector>(shared: &Shared<C>) -> MutexGuard<'_, Counts> {
+    shared.counts_taken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What was counted since those were taken.
+fn less(now: &Counts, taken: &Counts) -> Counts {
+    let before = |name| taken.iter().find(|(taken, _)| *taken == name).map_or(0, |(_, count)| *count);
+    now.iter().map(|(name, count)| (*name, count.saturating_sub(before(*name)))).collect()
 }
 
 fn moved(states: Option<(State, State)>) -> Moved {

@@ -11,6 +11,7 @@ mod audit;
 mod control;
 mod count;
 mod expire;
+mod fit;
 mod handoff;
 mod health;
 pub mod histogram;
@@ -31,7 +32,7 @@ use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
 
 pub use control::{Drained, Next, State};
-pub use count::{Counters, Record};
+pub use count::{Counters, Record, Times};
 pub use handoff::{Checkout, Ending, Judgement, Lent, PickUp, Refusal, Request};
 pub use open::{Failed, Open};
 pub use queue::Class;
@@ -41,6 +42,7 @@ pub use slots::Key;
 pub use status::{ServerStatus, Status};
 
 use control::Draining;
+use expire::Out;
 use open::Worn;
 use pace::Pace;
 use queue::Queue;
@@ -126,12 +128,22 @@ impl<K> Effects<K> {
 /// Something that people may want to hear of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    State { before: State, now: State },
+    State {
+        before: State,
+        now: State,
+    },
     Joined(ServerId),
     Left(ServerId),
-    Server { id: ServerId, before: ServerState, now: ServerState },
+    Server {
+        id: ServerId,
+        before: ServerState,
+        now: ServerState,
+    },
     /// It refuses our login for longer than one does that is only starting: somebody has to look at the password.
-    LoginRefused { id: ServerId, why: Arc<str> },
+    LoginRefused {
+        id: ServerId,
+        why: Arc<str>,
+    },
 }
 
 /// What every loan touches stands first and together: two threads in turn then exchange few lines of memory.
@@ -157,6 +169,8 @@ pub struct Core<K> {
     counters: Counters,
     servers: Slots<ServerRow>,
     connections: Slots<Row<K>>,
+    /// Loans of shared connections, for as long as they are out.
+    out: Slots<Out>,
     /// Servers that an untargeted request may choose from.
     eligible: Vec<Key>,
     rules: Rules,
@@ -184,8 +198,11 @@ pub struct Core<K> {
 struct Row<K> {
     /// Streams in use: loans, granted ones and orphans.
     in_flight: u32,
+    /// How many it is given at once.
     streams: u32,
     orphans: u32,
+    /// One request at a time, and closed if that does not come to its end: for as long as it lives.
+    exclusive: bool,
     /// Takes no more requests and closes when empty.
     retiring: bool,
     in_ready: bool,
@@ -204,6 +221,10 @@ struct Row<K> {
     oldest_orphan: Option<Moment>,
     opened_at: Moment,
     idle_max: Duration,
+    /// How many it could carry.
+    offered: u32,
+    /// By how much of a tenth its times are lowered, in thousandths: age and idle time.
+    lowered: [u16; 2],
 }
 
 impl<K> Row<K> {
@@ -230,6 +251,7 @@ impl<K: Carried> Core<K> {
             ring: Vec::new(),
             eligible: Vec::new(),
             connections: Slots::default(),
+            out: Slots::default(),
             waiters: Slots::default(),
             waiting: Queue::default(),
             waiting_in_all: 0,
@@ -271,17 +293,6 @@ impl<K: Carried> Core<K> {
 
     pub fn rules(&self) -> &Rules {
         &self.rules
-    }
-
-    /// New rules from now on. Sizes follow by the reconciler.
-    pub fn set_rules(&mut self, rules: Rules, now: Moment, effects: &mut Effects<K>) {
-        self.rules = rules;
-        for (_, server) in self.servers.iter_mut() {
-            server.tier = self.rules.tier_of(&server.server);
-        }
-        self.refresh_eligible(now, effects);
-        effects.reconcile = true;
-        effects.rearm = true;
     }
 
     pub fn counters(&self) -> Counters {

@@ -114,7 +114,8 @@ mod sync;
 pub use connect::{Again, Connection, Connector, Dial, Fault, Limits, Notice, Tcp, Verdict};
 pub use control::{Changes, Control, Drain, Moved};
 pub use core::{
-    Change, Class, Counters, Drained, Next, Record, ServerState, ServerStatus, State, Status, histogram::Histogram,
+    Change, Class, Counters, Drained, Next, Record, ServerState, ServerStatus, State, Status, Times,
+    histogram::Histogram,
 };
 pub use error::{Error, Executed, Kind, Report};
 pub use loan::{Detached, Get, InFlight, Loan};

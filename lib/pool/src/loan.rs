@@ -33,6 +33,8 @@ pub struct Loan<C: Connector> {
     server: Key,
     begun: Moment,
     waited: Duration,
+    /// Of a shared connection, which has many.
+    loan: Option<Key>,
     /// Shared with every [`InFlight`] of this loan, once there is one.
     flights: Option<Arc<AtomicU32>>,
     ending: Ending,
@@ -49,6 +51,7 @@ impl<C: Connector> Loan<C> {
             server: lent.server,
             begun: lent.begun,
             waited: lent.waited,
+            loan: lent.loan,
             flights: None,
             ending: Ending::Answered,
         }
@@ -130,7 +133,12 @@ impl<C: Connector> Drop for Loan<C> {
         let now = shared.now();
         let used = now.since(self.begun);
         // Judged inside: whoever answers and finds the loan gone then comes after it, never before.
-        shared.enter(|core, effects| core.checkin(self.connection, self.ended(), used, now, effects));
+        shared.enter(|core, effects| {
+            core.checkin(self.connection, self.ended(), used, now, effects);
+            if let Some(loan) = self.loan {
+                core.loan_over(loan, now, effects);
+            }
+        });
     }
 }
 

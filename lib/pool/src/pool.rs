@@ -5,7 +5,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     panic::Location,
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use arc_swap::ArcSwap;
@@ -91,6 +91,7 @@ impl<C: Connector> Pool<C> {
             name_error: ArcSwap::from_pointee(None),
             runtime: tokio::runtime::Handle::current(),
             signals: Signals::default(),
+            counts_taken: Mutex::default(),
             changes: broadcast::channel(CHANGES_KEPT).0,
             ended: watch::channel(false).0,
         });

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -35,6 +35,8 @@ pub struct Shared<C: Connector> {
     pub name_error: ArcSwap<Option<Arc<str>>>,
     pub runtime: tokio::runtime::Handle,
     pub signals: Signals,
+    /// The connector's own counts when they were last taken.
+    pub counts_taken: Mutex<Vec<(&'static str, u64)>>,
     pub changes: broadcast::Sender<Change>,
     /// True when the last task has ended.
     pub ended: watch::Sender<bool>,

@@ -88,6 +88,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
 
 async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, String> {
     let began = Instant::now();
+    ground::all_there(&ground.seeds())?;
     let session = open(ground)?;
     ground.furnish(&session).await?;
     let consistency = if options.part == Part::Scripted { Consistency::One } else { Consistency::LocalQuorum };
@@ -138,6 +139,7 @@ async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, Stri
     }
     // What fails last is judged, too: by then its time is over.
     load.stop().await;
+    ground::all_there(&ground.seeds())?;
     report.take(&tally, ground.darkness());
     report.left_over = field.close(ground).await;
     report.seconds = began.elapsed().as_secs_f64();

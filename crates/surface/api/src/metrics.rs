@@ -217,6 +217,10 @@ impl Scrape {
             let values = counted.iter().map(|(pool, counters)| ([("pool", *pool)], read(counters)));
             family(encoder, &format!("pool_{name}"), help, MetricType::Counter, values)?;
         }
+        let own = counted.iter().flat_map(|(pool, counters)| {
+            counters.own.iter().map(move |(name, count)| ([("pool", *pool), ("what", *name)], *count))
+        });
+        family(encoder, "pool_connector", "What the connector of a pool counts itself", MetricType::Counter, own)?;
         Ok(())
     }
 

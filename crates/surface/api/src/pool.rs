@@ -65,8 +65,9 @@ impl PoolView {
     pub(crate) fn json(&self) -> Value {
         let status = self.control.status();
         let counters = self.control.counters();
+        let own = counters.own.iter().map(|(name, count)| ((*name).to_owned(), (*count).into()));
         let counters: Map<String, Value> =
-            COUNTERS.iter().map(|(name, _, read)| ((*name).to_owned(), read(&counters).into())).collect();
+            COUNTERS.iter().map(|(name, _, read)| ((*name).to_owned(), read(&counters).into())).chain(own).collect();
         let waiting: Map<String, Value> =
             CLASSES.iter().zip(status.waiting).map(|(class, count)| ((*class).to_owned(), count.into())).collect();
         json!({

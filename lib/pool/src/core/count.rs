@@ -37,6 +37,8 @@ pub struct Counters {
     pub rounds_failed: u64,
     pub overdue_loans: u64,
     pub one_offs: u64,
+    /// The connector's own, by name.
+    pub own: Vec<(&'static str, u64)>,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -70,6 +72,7 @@ impl std::ops::AddAssign for Counters {
             rounds_failed,
             overdue_loans,
             one_offs,
+            own,
         } = other;
         self.checkouts += checkouts;
         self.checkins += checkins;
@@ -99,16 +102,50 @@ impl std::ops::AddAssign for Counters {
         self.rounds_failed += rounds_failed;
         self.overdue_loans += overdue_loans;
         self.one_offs += one_offs;
+        for (name, count) in own {
+            match self.own.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known += count,
+                None => self.own.push((name, count)),
+            }
+        }
     }
 }
 
-/// What became of one connection so far.
+/// How often something happened, when first and when last.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Times {
+    count: u64,
+    first: Moment,
+    last: Moment,
+}
+
+impl Times {
+    #[inline]
+    pub(super) fn add(&mut self, now: Moment) {
+        if self.count == 0 {
+            self.first = now;
+        }
+        self.count += 1;
+        self.last = now;
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn first(&self) -> Option<Moment> {
+        (self.count > 0).then_some(self.first)
+    }
+
+    pub fn last(&self) -> Option<Moment> {
+        (self.count > 0).then_some(self.last)
+    }
+}
+
+/// What became of one connection since it was opened or its record taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Record {
-    pub checkouts: u64,
-    pub checkins: u64,
-    pub hand_offs: u64,
-    pub first_checkout: Option<Moment>,
-    pub last_checkout: Option<Moment>,
-    pub last_checkin: Option<Moment>,
+    pub checkouts: Times,
+    pub checkins: Times,
+    pub hand_offs: Times,
 }

@@ -1,13 +1,47 @@
 //! What the clock ends: waits, loans, the stay of servers that leave.
 
-use std::time::Duration;
+use std::{panic::Location, time::Duration};
 
 use honeyflow_runtime::Moment;
 
 use super::{Carried, Core, Effects, Ending, Key, waiting::Outcome};
 use crate::error::Kind;
 
+/// A loan of a shared connection, which cannot say itself which of its many loans is old.
+#[derive(Debug)]
+pub struct Out {
+    since: Moment,
+    site: &'static Location<'static>,
+    told: bool,
+}
+
 impl<K: Carried> Core<K> {
+    #[inline]
+    pub(super) fn loan_out(&mut self, site: Option<&'static Location<'static>>, now: Moment) -> Option<Key> {
+        site.map(|site| self.out.insert(Out { since: now, site, told: false }))
+    }
+
+    /// The loan has come back; if too late and nobody has said so yet, that is said now.
+    #[inline]
+    pub fn loan_over(&mut self, loan: Key, now: Moment, effects: &mut Effects<K>) {
+        let due = self.out.get(loan).filter(|out| !out.told).map(|out| out.since.after(self.rules.loan_warn));
+        if due.is_some_and(|due| due <= now) {
+            self.tell_overdue(now, effects);
+        }
+        self.out.discard(loan);
+    }
+
+    /// Loans of shared connections that are out for too long, each told once.
+    pub(super) fn tell_overdue(&mut self, now: Moment, effects: &mut Effects<K>) {
+        for (_, out) in self.out.iter_mut() {
+            if !out.told && out.since.after(self.rules.loan_warn) <= now {
+                out.told = true;
+                self.counters.overdue_loans += 1;
+                effects.overdue.push(out.site);
+            }
+        }
+    }
+
     /// Whatever is due: waiters, loans, ticks. Says when to look again.
     pub fn expire(&mut self, now: Moment, effects: &mut Effects<K>) -> Moment {
         self.seen = self.seen.max(now);
@@ -36,8 +70,7 @@ impl<K: Carried> Core<K> {
         self.drained(effects);
         let waiters = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.due);
         let loans = self.connections.iter().filter(|(_, row)| row.in_flight > 0).map(|(_, row)| {
-            let warn =
-                if row.warned || row.streams > 1 { Moment::FAR } else { row.lent_at.after(self.rules.loan_warn) };
+            let warn = if row.warned || !row.exclusive { Moment::FAR } else { row.lent_at.after(self.rules.loan_warn) };
             row.due.min(warn)
         });
         let leaving = self.servers.iter().map(|(_, row)| row.leaves_by);
@@ -47,7 +80,7 @@ impl<K: Carried> Core<K> {
     fn expire_loans(&mut self, now: Moment, effects: &mut Effects<K>) {
         let mut late: Vec<Key> = Vec::new();
         for (key, row) in self.connections.iter_mut() {
-            if row.streams > 1 || row.in_flight == 0 {
+            if !row.exclusive || row.in_flight == 0 {
                 continue;
             }
             if !row.warned && row.lent_at.after(self.rules.loan_warn) <= now {

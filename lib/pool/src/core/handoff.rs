@@ -33,6 +33,8 @@ pub struct Lent<K> {
     /// Since when: a waiter's from the hand-off on.
     pub begun: Moment,
     pub waited: Duration,
+    /// Of a shared connection: to be given back with [`Core::loan_over`].
+    pub loan: Option<Key>,
 }
 
 #[derive(Debug)]
@@ -161,8 +163,9 @@ impl<K: Carried> Core<K> {
         effects: &mut Effects<K>,
     ) -> Lent<K> {
         let row = self.count_loan(connection, due, site, None, now, effects);
-        let (server, carried) = (row.server, row.carried.clone());
-        Lent { connection, server, carried, begun: now, waited: Duration::ZERO }
+        let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
+        let loan = if exclusive { None } else { self.loan_out(site, now) };
+        Lent { connection, server, carried, begun: now, waited: Duration::ZERO, loan }
     }
 
     /// Counts the loan, a hand-off if somebody waited for it. The connection leaves the ready ones when it is full.
@@ -187,7 +190,7 @@ impl<K: Carried> Core<K> {
                 server.ready.retain(|other| *other != connection);
             }
         }
-        if row.streams == 1 {
+        if row.exclusive {
             (row.due, row.lent_at, row.site, row.warned) = (due, now, site, false);
             let look_at = due.min(now.after(self.rules.loan_warn));
             if look_at < self.armed {
@@ -195,9 +198,7 @@ impl<K: Carried> Core<K> {
                 effects.rearm = true;
             }
         }
-        row.record.checkouts += 1;
-        row.record.first_checkout.get_or_insert(now);
-        row.record.last_checkout = Some(now);
+        row.record.checkouts.add(now);
         server.in_flight += 1;
         server.served += 1;
         server.health.started();
@@ -206,7 +207,7 @@ impl<K: Carried> Core<K> {
         self.loans += 1;
         self.counters.checkouts += 1;
         if let Some(micros) = waited {
-            row.record.hand_offs += 1;
+            row.record.hand_offs.add(now);
             server.pace.count(now);
             server.waits.record_micros(micros);
             self.pace.count(now);
@@ -238,13 +239,12 @@ impl<K: Carried> Core<K> {
         // Closed meanwhile, at its deadline or by a drain: nothing is left to come back.
         let Some(row) = self.connections.get_mut(connection) else { return };
         self.loans -= 1;
-        row.record.checkins += 1;
-        row.record.last_checkin = Some(now);
+        row.record.checkins.add(now);
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         if ending == Ending::Answered {
             server.answered(used);
         }
-        let exclusive = row.streams == 1;
+        let exclusive = row.exclusive;
         let broken = row.carried.broken();
         if broken || exclusive && matches!(ending, Ending::Discarded | Ending::CutOff) {
             row.in_flight -= 1;
@@ -270,14 +270,12 @@ impl<K: Carried> Core<K> {
         row.idle_since = now;
         server.in_flight -= 1;
         row.due = Moment::FAR;
-        let idles = self.waiting_in_all == 0 && !row.retiring && ending != Ending::Discarded;
+        let idles = self.waiting_in_all == 0 && row.takes_more() && ending != Ending::Discarded;
         if idles && !row.in_ready {
             row.in_ready = true;
             server.ready.push_back(connection);
         }
         if matches!(ending, Ending::Answered | Ending::Finished) {
-            // Loans of exclusive connections are watched by the clock, see `expire_loans`.
-            self.counters.overdue_loans += u64::from(!exclusive && used >= self.rules.loan_warn);
             let decay = self.rules.decay(!exclusive);
             let aged = now >= row.age_due;
             if row.worn.is_none() && (aged || decay > 0 && self.draw() % 1_000_000_000 < u64::from(decay)) {

@@ -172,7 +172,8 @@ impl<K: Carried> Core<K> {
         if count == 0 {
             return None;
         }
-        let pair = [self.drawn(now), self.drawn(now)];
+        let first = self.drawn(now);
+        let pair = [first, self.drawn_beside(first, now)];
         self.best_of(&pair, request.tried).or_else(|| {
             let all = std::mem::take(&mut self.eligible);
             let best = self.best_of(&all, request.tried);
@@ -183,17 +184,33 @@ impl<K: Carried> Core<K> {
 
     /// One of the eligible, each as often as its weight says.
     fn drawn(&mut self, now: Moment) -> Key {
-        let slow_start = self.rules.slow_start;
         let mut key = self.eligible[0];
         for _ in 0..8 {
             let random = self.draw();
             key = self.eligible[(random >> 32) as usize % self.eligible.len()];
-            let weight = self.servers.get(key).map_or(1.0, |row| row.health.weight(slow_start, now));
-            if weight >= 1.0 || f64::from(random as u32) < weight * f64::from(u32::MAX) {
+            if self.is_taken(key, random, now) {
                 break;
             }
         }
         key
+    }
+
+    /// The second choice. It may be the same while that has nothing to do, so that the slower ones are not forgotten; one
+    /// that has is compared with another, or a server that answers nobody would draw in caller after caller.
+    fn drawn_beside(&mut self, first: Key, now: Moment) -> Key {
+        let second = self.drawn(now);
+        if second != first || self.servers.get(first).is_none_or(|row| row.in_flight == 0) {
+            return second;
+        }
+        let random = self.draw();
+        let others = self.eligible.iter().copied().filter(|key| *key != first);
+        let other = others.clone().nth((random >> 32) as usize % (self.eligible.len() - 1));
+        other.filter(|other| self.is_taken(*other, random, now)).unwrap_or(first)
+    }
+
+    fn is_taken(&self, key: Key, random: u64, now: Moment) -> bool {
+        let weight = self.servers.get(key).map_or(1.0, |row| row.health.weight(self.rules.slow_start, now));
+        weight >= 1.0 || f64::from(random as u32) < weight * f64::from(u32::MAX)
     }
 
     fn free(&self, server: Key, tried: &[Key]) -> bool {
@@ -338,6 +355,7 @@ impl<K: Carried> Core<K> {
         }
         self.lift_if_many(now, effects);
         self.send_probes(now, effects);
+        self.tell_overdue(now, effects);
         let quiet = self.counters.checkouts == self.ticked_checkouts && self.loans == 0;
         let suspects = self.servers.iter().any(|(_, row)| row.health.suspect());
         self.ticked_checkouts = self.counters.checkouts;

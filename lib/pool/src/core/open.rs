@@ -10,6 +10,7 @@ use super::{
     Carried, Change, Core, Effects, Key, Row,
     control::State,
     count::Record,
+    fit::STEPS,
     ring::{ServerRow, ServerState},
     rules::CONNECTING_PER_SERVER,
 };
@@ -21,6 +22,8 @@ pub enum Worn {
     Decay,
     Age,
     Orphans,
+    /// It was opened under settings that hold no more.
+    Settings,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +109,13 @@ impl Connecting {
         self.next_try = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
         self.failures = self.failures.saturating_add(1);
         false
+    }
+
+    /// The settings allow no longer waits. Whoever refused our login is left alone all the same.
+    pub fn no_later_than(&mut self, latest: Moment) {
+        if self.login_refusals == 0 {
+            self.next_try = self.next_try.min(latest);
+        }
     }
 
     /// Good news: due now, at most once a second, and never for one that refused our login.
@@ -300,11 +310,10 @@ impl<K: Carried> Core<K> {
         self.under_way_no_more(open);
         self.counters.connects_ok += 1;
         effects.reconcile = true;
-        let streams = self.rules.streams(streams);
+        let (offered, streams) = (streams, self.rules.streams(streams));
         self.shared = Some(streams > 1);
         let target = self.rules.target(streams > 1);
-        let age_jitter = self.draw_time(self.rules.max_age / 10);
-        let idle_jitter = self.draw_time(self.rules.max_idle / 10);
+        let lowered = [self.draw(), self.draw()].map(|random| (random % (STEPS + 1)) as u16);
         let row = self.servers.get_mut(open.server).expect("a server stays while a connect is under way");
         row.connects.record(took);
         row.connecting.succeeded(now);
@@ -318,10 +327,13 @@ impl<K: Carried> Core<K> {
             return None;
         }
         row.serving += 1;
-        let key = self.connections.insert(Row {
+        let mut opened = Row {
             carried,
             server: open.server,
             streams,
+            exclusive: streams == 1,
+            offered,
+            lowered,
             in_flight: 0,
             orphans: 0,
             oldest_orphan: None,
@@ -331,14 +343,16 @@ impl<K: Carried> Core<K> {
             in_ready: false,
             opened_at: now,
             idle_since: now,
-            age_due: now.after(self.rules.max_age - age_jitter),
-            idle_max: self.rules.max_idle - idle_jitter,
+            age_due: Moment::FAR,
+            idle_max: Duration::MAX,
             due: Moment::FAR,
             lent_at: now,
             site: None,
             warned: false,
             record: Record::default(),
-        });
+        };
+        opened.set_times(&self.rules);
+        let key = self.connections.insert(opened);
         let first = row.serving == 1;
         if let Purpose::Replace(old) = open.purpose
             && let Some(worn) = self.connections.get(old).and_then(|row| row.worn)
@@ -346,7 +360,7 @@ impl<K: Carried> Core<K> {
             match worn {
                 Worn::Decay => self.counters.decayed += 1,
                 Worn::Age => self.counters.aged += 1,
-                Worn::Orphans => {}
+                Worn::Orphans | Worn::Settings => {}
             }
             self.retire(old, effects);
         }

@@ -37,6 +37,7 @@ pub struct Rules {
     pub suspect_stay: Duration,
     pub slow_start: Duration,
     pub drain_timeout: Duration,
+    pub write_timeout: Duration,
 }
 
 /// Connects under way to one server.
@@ -72,6 +73,7 @@ impl From<&Settings> for Rules {
             retry_budget: settings.retry_budget,
             loan_warn: settings.loan_warn,
             drain_timeout: settings.drain_timeout,
+            write_timeout: settings.write_timeout,
         }
     }
 }

@@ -146,7 +146,8 @@ impl<K: Carried> Core<K> {
         let ring = || self.ring.iter().filter_map(|key| self.servers.get(*key));
         let gone = || ring().filter(|row| row.state == ServerState::Down && self.rules.wants(row.tier));
         // Those that failed say more than those that have not been tried.
-        let (failed, untried) = (gone().filter(|row| row.last_error.is_some()), gone().filter(|row| row.last_error.is_none()));
+        let (failed, untried) =
+            (gone().filter(|row| row.last_error.is_some()), gone().filter(|row| row.last_error.is_none()));
         let down: Vec<Down> = failed.chain(untried).take(Outage::NAMED).map(ServerRow::down).collect();
         Some(Outage {
             more: gone().count() - down.len(),
@@ -172,6 +173,13 @@ impl<K: Carried> Core<K> {
     pub fn records(&self) -> Vec<(Server, Record)> {
         let rows = self.connections.iter().map(|(_, row)| row);
         rows.filter_map(|row| Some((self.servers.get(row.server)?.server.clone(), row.record))).collect()
+    }
+
+    /// The same, and counting begins anew.
+    pub fn take_records(&mut self) -> Vec<(Server, Record)> {
+        let servers = &self.servers;
+        let rows = self.connections.iter_mut().map(|(_, row)| (row.server, std::mem::take(&mut row.record)));
+        rows.filter_map(|(server, record)| Some((servers.get(server)?.server.clone(), record))).collect()
     }
 
     /// The times of each server since the last take: connects, waits, uses.

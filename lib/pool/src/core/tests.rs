@@ -71,10 +71,22 @@ fn quiet() -> Settings {
     }
 }
 
+thread_local! {
+    /// Worlds begin under other settings, and what they are given comes when they are full.
+    static CHANGED_LIVE: Cell<bool> = const { Cell::new(false) };
+}
+
 impl World {
     fn new(settings: &Settings, servers: u8) -> World {
+        let mut world = World::begun(settings, servers);
+        world.change_live(settings);
+        world
+    }
+
+    fn begun(settings: &Settings, servers: u8) -> World {
+        let first = if CHANGED_LIVE.get() { &quiet() } else { settings };
         let mut world = World {
-            core: Core::new(Rules::from(&heeded(settings.clone())), State::Active, 7),
+            core: Core::new(Rules::from(&heeded(first.clone())), State::Active, 7),
             now: Moment::from_millis(1_000_000),
             effects: Effects::default(),
             opens: Vec::new(),
@@ -90,16 +102,28 @@ impl World {
 
     /// With every connection open.
     fn full(settings: &Settings, servers: u8) -> World {
-        let mut world = World::new(settings, servers);
+        World::shared(settings, servers, 1)
+    }
+
+    fn shared(settings: &Settings, servers: u8, streams: u32) -> World {
+        let mut world = World::begun(settings, servers);
+        world.streams = streams;
+        world.fill();
+        world.change_live(settings);
         world.fill();
         world
     }
 
-    fn shared(settings: &Settings, servers: u8, streams: u32) -> World {
-        let mut world = World::new(settings, servers);
-        world.streams = streams;
-        world.fill();
-        world
+    fn change_live(&mut self, settings: &Settings) {
+        if CHANGED_LIVE.get() {
+            self.set(settings);
+        }
+    }
+
+    fn set(&mut self, settings: &Settings) {
+        let rules = Rules::from(&heeded(settings.clone()));
+        self.core.set_rules(rules, self.now, &mut self.effects);
+        self.after();
     }
 
     fn fill(&mut self) {
@@ -141,7 +165,8 @@ impl World {
     }
 
     fn request(&self) -> Request<'static> {
-        Request { due: self.now.after(Duration::from_secs(5)), ..Request::default() }
+        let (due, site) = (self.now.after(Duration::from_secs(5)), Some(Location::caller()));
+        Request { due, site, ..Request::default() }
     }
 
     fn ask(&mut self, request: &Request<'_>) -> Checkout<Wire> {
@@ -207,6 +232,9 @@ impl World {
     fn end(&mut self, lent: &Lent<Wire>, ending: Ending) {
         let used = Duration::from_millis(1);
         self.core.checkin(lent.connection, ending, used, self.now, &mut self.effects);
+        if let Some(loan) = lent.loan {
+            self.core.loan_over(loan, self.now, &mut self.effects);
+        }
         self.after();
     }
 

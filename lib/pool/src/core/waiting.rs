@@ -166,12 +166,13 @@ impl<K: Carried> Core<K> {
                 PickUp::Refused(Refusal { waited, ..Refusal::of(kind) })
             }
             Outcome::Given(connection) => {
-                let (begun, waited) = (row.served, row.served.since(row.arrived));
+                let (begun, waited, site) = (row.served, row.served.since(row.arrived), row.site);
                 match self.connections.get(connection) {
                     Some(row) if !row.carried.broken() => {
                         self.waiters.discard(waiter);
-                        let (server, carried) = (row.server, row.carried.clone());
-                        return PickUp::Lent(Lent { connection, server, carried, begun, waited });
+                        let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
+                        let loan = if exclusive { None } else { self.loan_out(site, begun) };
+                        return PickUp::Lent(Lent { connection, server, carried, begun, waited, loan });
                     }
                     Some(_) => {
                         self.counters.dead_idle += 1;

@@ -18,7 +18,7 @@ const fn key(name: &'static str, range: &'static str, about: &'static str) -> Ke
 
 pub const KEYS: &[Key] = &[
     key("name", "1 to 64 characters", "the pool's name in logs and status"),
-    key("enabled", "true or false", "whether the pool may open anything at all"),
+    key("enabled", "true or false", "whether the pool may open anything at all; a change drains it or lets it begin"),
     key("start", "active or inactive", "what a new pool does by itself"),
     key("mode", "auto, exclusive or shared", "how many requests a connection carries at once; for new connections"),
     key("servers", "at least one", "servers to begin with, as address or name, with or without port"),

@@ -4,22 +4,51 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     connect::Connector,
-    core::Rules,
-    settings::{Provider, Settings, SettingsError, heeded},
+    control::{Control, Drain},
+    core::{Next, Rules, State},
+    settings::{Provider, Settings, SettingsError, Start, heeded},
     shared::Shared,
 };
 
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>, provider: Arc<dyn Provider>) {
+    let mut enabled = shared.settings.load().enabled;
     loop {
+        super::fail_point("pool-settings-panics");
         tokio::select! {
             () = tokio::time::sleep(ASK_EVERY) => {}
             () = provider.changed() => {}
         }
         let offered = provider.settings().and_then(|settings| settings.check().map(|()| heeded(settings)));
         take(&shared, offered.and_then(|settings| told(&shared, settings)));
+        enabled = follow(&shared, enabled);
     }
+}
+
+/// Switched off and on by the settings: only a change counts, so that what people command meanwhile stays. Says what has
+/// been done; a pool that is still on its way down is switched on when it is there.
+fn follow<C: Connector>(shared: &Arc<Shared<C>>, enabled: bool) -> bool {
+    let (wanted, start) = {
+        let settings = shared.settings.load();
+        (settings.enabled, settings.start)
+    };
+    let state = shared.enter(|core, _| core.state());
+    match (enabled, wanted) {
+        (true, false) => {
+            let going_on = shared.clone();
+            shared.runtime.spawn(async move { going_on.disable(Drain::as_configured()).await });
+        }
+        (false, true) if state == Some(State::Draining(Next::Disabled)) => return enabled,
+        (false, true) if state == Some(State::Disabled) => {
+            shared.enable();
+            if start == Start::Active {
+                shared.activate();
+            }
+        }
+        _ => {}
+    }
+    wanted
 }
 
 /// The connector has the last word on its own part, and hears of it only when it has changed.

@@ -48,6 +48,7 @@ pub struct Host {
     silent: watch::Sender<bool>,
     accepted: AtomicUsize,
     open: AtomicUsize,
+    asked: AtomicUsize,
     answered: AtomicUsize,
     probed: AtomicUsize,
     asked_who: AtomicUsize,
@@ -57,6 +58,7 @@ pub struct Host {
 struct Behaviour {
     delay: Duration,
     connect: Duration,
+    overloaded_every: usize,
     knows: Vec<Server>,
 }
 
@@ -83,6 +85,11 @@ impl Host {
         self.behaviour().connect = delay;
     }
 
+    /// Every so-manieth request is answered with an error; 0: none.
+    pub fn overloaded_every(&self, requests: usize) {
+        self.behaviour().overloaded_every = requests;
+    }
+
     /// It accepts and reads, and says nothing.
     pub fn silent(&self, silent: bool) {
         self.silent.send_replace(silent);
@@ -100,6 +107,11 @@ impl Host {
     /// Connections that were ever accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Requests that have reached it, answered or not.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
     }
 
     pub fn answered(&self) -> usize {
@@ -213,8 +225,11 @@ impl Wire {
     }
 
     async fn ask(&self, word: &str) -> Result<String, MemoryError> {
+        let (delay, every) = {
+            let behaviour = self.host.behaviour();
+            (behaviour.delay, behaviour.overloaded_every)
+        };
         let answer = async {
-            let delay = self.host.behaviour().delay;
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
@@ -229,8 +244,9 @@ impl Wire {
         if self.is_gone() {
             return Err(MemoryError::Gone);
         }
+        let number = self.host.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let answer = tokio::select! {
-            answer = answer => answer,
+            answer = answer => if every > 0 && number.is_multiple_of(every) { Err(MemoryError::Overloaded) } else { answer },
             () = self.gone() => return Err(MemoryError::Gone),
         };
         self.host.answered.fetch_add(1, Ordering::SeqCst);

@@ -170,3 +170,44 @@ async fn pl_72_changes_are_told_and_what_was_missed_is_counted() {
     assert!(seen.iter().any(|change| matches!(change, Change::State { now: State::Active, .. })));
     assert_eq!(changes.dropped(), 0);
 }
+
+/// PL-72: who reads too slowly loses the oldest, and learns how many.
+#[tokio::test]
+async fn pl_72_what_a_slow_listener_misses_is_counted() {
+    let start = honeyflow_pool::settings::Start::Inactive;
+    let settings = Settings { start, servers: vec!["127.0.0.1:1".to_owned()], ..plain(&[]) };
+    let pool = Pool::start(Lines::exclusive(), settings).unwrap();
+    let control = pool.control();
+    eventually("the ring is known", || pool.status().servers.len() == 1).await;
+    let mut changes = control.changes();
+    let turns = 200;
+    for _ in 0..turns {
+        control.activate();
+        control.deactivate(Drain::within(Duration::ZERO)).await;
+    }
+    control.activate();
+    // To active, draining, inactive; and active once more.
+    let (made, mut read, mut last) = (turns * 3 + 1, 0, None);
+    while changes.dropped() + read < made {
+        last = within("the next", changes.next()).await;
+        read += 1;
+    }
+    assert_eq!((changes.dropped() + read, read), (made, 256), "as many as are kept");
+    assert!(matches!(last, Some(Change::State { now: State::Active, .. })), "{last:?}");
+}
+
+/// PL-71: what the connector counts itself, exactly, however it is taken.
+#[tokio::test]
+async fn pl_71_the_connectors_own_counts_are_shown_and_taken() {
+    let node = Node::start().await;
+    let connector = Lines::exclusive();
+    let greeted = connector.greeted.clone();
+    let pool = full(plain(&[&node]), connector, 2).await;
+    assert_eq!(pool.counters().own, [("greeted", 2)]);
+    let mut sum = pool.control().take_counters();
+    assert_eq!(pool.counters().own, [("greeted", 0)]);
+    greeted.fetch_add(5, std::sync::atomic::Ordering::SeqCst);
+    sum += pool.control().take_counters();
+    sum += pool.control().take_counters();
+    assert_eq!((sum.own, sum.connects_ok), (vec![("greeted", 7)], 2));
+}

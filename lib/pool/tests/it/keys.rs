@@ -1,10 +1,21 @@
 //! Each key that only the shell goes by: the same experiment with and without the change must come out differently. On a
 //! cluster in memory and a stopped clock, so that waiting for what does not happen costs nothing.
 
-use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Mutex, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use honeyflow_pool::{
-    Pool, Server, Settings, Want,
+    Pool, Provider, Server, Settings, SettingsError, Want,
+    clock::TokioClock,
     settings::{Filter, SpeculateAfter, Start, Translate},
     testing::memory::{self, Memory},
 };
@@ -31,14 +42,41 @@ fn server(at: u16) -> Server {
     Server::at(([127, 0, 0, 1], 1 + at).into())
 }
 
-fn pool(cluster: &Memory, settings: Settings) -> Pool<Memory> {
-    cluster.pool(settings, 7).expect("good settings")
+thread_local! {
+    /// What is changed while a pool works, instead of before it begins.
+    static CHANGED_LIVE: Cell<Option<fn(&mut Settings)>> = const { Cell::new(None) };
+}
+
+/// Its value from the second time on is another.
+struct Turned {
+    first: Settings,
+    then: Settings,
+    is_turned: AtomicBool,
+}
+
+impl Provider for Turned {
+    fn settings(&self) -> Result<Settings, SettingsError> {
+        Ok(if self.is_turned.load(Ordering::SeqCst) { &self.then } else { &self.first }.clone())
+    }
+}
+
+/// With settings, or with those and then with others: by then it has all its connections.
+async fn pool(cluster: &Memory, settings: Settings) -> Pool<Memory> {
+    let Some(change) = CHANGED_LIVE.get() else { return cluster.pool(settings, 7).expect("good settings") };
+    let mut then = settings.clone();
+    change(&mut then);
+    let turned = Arc::new(Turned { first: settings, then, is_turned: AtomicBool::new(false) });
+    let pool = Pool::start_with(cluster.clone(), turned.clone(), TokioClock::default(), 7).expect("good settings");
+    sleep(SECOND / 2).await;
+    turned.is_turned.store(true, Ordering::SeqCst);
+    sleep(SECOND).await;
+    pool
 }
 
 /// Two servers, and a pool on them for so long.
 async fn after(settings: Settings, time: Duration) -> (Memory, Pool<Memory>) {
     let cluster = Memory::new(2, 1);
-    let pool = pool(&cluster, settings);
+    let pool = pool(&cluster, settings).await;
     sleep(time).await;
     (cluster, pool)
 }
@@ -57,7 +95,7 @@ fn open_knowing(settings: Settings, other: Server) -> Seen {
         let all = [server(0).named("a"), other.named("b")];
         cluster.host(0).knows(&all);
         cluster.host(1).knows(&all);
-        let _pool = pool(&cluster, settings);
+        let _pool = pool(&cluster, settings).await;
         sleep(30 * SECOND).await;
         format!("{}", cluster.host(1).open())
     })
@@ -89,7 +127,7 @@ const ROWS: &[Row] = &[
             Box::pin(async move {
                 let cluster = Memory::new(1, 1);
                 cluster.host(0).delay_connects(Duration::from_millis(300));
-                let _pool = pool(&cluster, s);
+                let _pool = pool(&cluster, s).await;
                 sleep(10 * SECOND).await;
                 cluster.host(0).open().to_string()
             })
@@ -102,9 +140,9 @@ const ROWS: &[Row] = &[
             Box::pin(async move {
                 let cluster = Memory::new(1, 1);
                 cluster.host(0).silent(true);
-                let _pool = pool(&cluster, s);
-                sleep(Duration::from_millis(1800)).await;
-                cluster.host(0).accepted().to_string()
+                let _pool = pool(&cluster, s).await;
+                sleep(10 * SECOND).await;
+                (cluster.host(0).accepted() > 8).to_string()
             })
         },
     ),
@@ -138,7 +176,7 @@ const ROWS: &[Row] = &[
             Box::pin(async move {
                 let cluster = Memory::new(1, 1);
                 cluster.host(0).knows(&[server(0).named("a")]);
-                let _pool = pool(&cluster, Settings { discovery: true, ..s });
+                let _pool = pool(&cluster, Settings { discovery: true, ..s }).await;
                 sleep(100 * SECOND).await;
                 (cluster.host(0).asked_who() > 50).to_string()
             })
@@ -178,7 +216,7 @@ const ROWS: &[Row] = &[
             Box::pin(async move {
                 let cluster = Memory::new(2, 8);
                 let both = vec!["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
-                let pool = pool(&cluster, Settings { servers: both, speculate_budget: 100, ..s });
+                let pool = pool(&cluster, Settings { servers: both, speculate_budget: 100, ..s }).await;
                 sleep(SECOND).await;
                 cluster.host(0).delay(600 * SECOND);
                 let mut good = 0;
@@ -201,6 +239,20 @@ async fn seen((name, change, observe): &Row) -> (String, String) {
     change(&mut changed);
     changed.check().unwrap_or_else(|error| panic!("{name}: {error}"));
     (observe(base()).await, observe(changed).await)
+}
+
+/// PL-61: within a second, for a pool that works already.
+#[tokio::test(start_paused = true)]
+async fn pl_61_every_key_of_the_shell_is_live() {
+    // About the beginning alone, and about connects that are made.
+    const OF_WHAT_COMES: [&str; 2] = ["start", "tcp-timeout"];
+    for (name, change, observe) in ROWS.iter().filter(|(name, ..)| !OF_WHAT_COMES.contains(name)) {
+        let before = observe(base()).await;
+        CHANGED_LIVE.set(Some(*change));
+        let live = observe(base()).await;
+        CHANGED_LIVE.set(None);
+        assert_ne!(live, before, "{name} is not live");
+    }
 }
 
 /// PL-62 PL-107 PL-179

@@ -45,6 +45,8 @@ pub struct Lines {
     pub panics: Arc<AtomicU32>,
     /// What a connect says while it is true.
     pub refuses_login: Arc<AtomicBool>,
+    /// Connects that came as far as the greeting.
+    pub greeted: Arc<AtomicU64>,
     /// What the pool said last.
     pub limits: Arc<Mutex<Option<Limits>>>,
     /// Its part of the settings, which may hold anything but a table `wrong`.
@@ -149,6 +151,7 @@ impl Connector for Lines {
             None if greeting == "denied" => return Err(LineError::Login),
             None => return Err(LineError::Nonsense(greeting)),
         }
+        self.greeted.fetch_add(1, Ordering::SeqCst);
         let pending: Arc<Mutex<Pending>> = Arc::default();
         let (gone, is_gone) = watch::channel(false);
         let (notices, heard) = mpsc::channel(64);
@@ -211,6 +214,10 @@ impl Connector for Lines {
         }
         *self.told.lock().unwrap() = own.clone();
         Ok(())
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        vec![("greeted", self.greeted.load(Ordering::SeqCst))]
     }
 
     fn verdict(&self, error: &LineError) -> Verdict {

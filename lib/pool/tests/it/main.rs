@@ -6,9 +6,13 @@ mod checkin;
 #[cfg(feature = "testing")]
 mod conformance;
 mod control;
+#[cfg(feature = "testing")]
+mod deadlines;
 mod discovery;
 #[cfg(feature = "testing")]
 mod fairness;
+#[cfg(feature = "testing")]
+mod faults;
 #[cfg(feature = "testing")]
 mod keys;
 mod lines;

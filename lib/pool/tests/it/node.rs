@@ -180,7 +180,8 @@ async fn serve(stream: TcpStream, behaviour: Arc<Behaviour>) -> std::io::Result<
             while muted.paused.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            writer.write_all(answer.as_bytes()).await?;
+            let is_text = !answer.ends_with(" nonsense\n");
+            writer.write_all(if is_text { answer.as_bytes() } else { b"\xff\xfe\n" }).await?;
         }
         std::io::Result::Ok(())
     };
@@ -195,6 +196,9 @@ async fn serve(stream: TcpStream, behaviour: Arc<Behaviour>) -> std::io::Result<
             }
             if command == "watch" {
                 behaviour.notices.lock().unwrap().push(answers.clone());
+            }
+            if command == "twice" {
+                let _ = answers.send(format!("{id} once\n"));
             }
             let Some(answer) = answer(command, &behaviour) else { continue };
             let (answers, behaviour, id) = (answers.clone(), behaviour.clone(), id.to_owned());

@@ -159,7 +159,13 @@ mod restarts {
             async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind) }
         });
         eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
-        for name in ["pool-openers-panic", "pool-watchers-panic", "pool-expiry-panics", "pool-discovery-panics"] {
+        for name in [
+            "pool-openers-panic",
+            "pool-watchers-panic",
+            "pool-expiry-panics",
+            "pool-discovery-panics",
+            "pool-settings-panics",
+        ] {
             planted::plant(Some(name));
             eventually("it has panicked", || {
                 // Something for each task to look at.

@@ -32,7 +32,7 @@ type Case = (fn(&Node), Kind, &'static str);
 const CASES: [Case; 5] = [
     (|node| node.greets(b"denied\n"), Kind::Login, "the login was refused"),
     (|node| node.greets(b"hello 9\n"), Kind::Connect, "the server speaks version 9"),
-    (|node| node.greets(b"\x16\x03\x01\xff\xfe\n"), Kind::Protocol, "stream did not contain valid UTF-8"),
+    (|node| node.greets(b"\x16\x03\x01\xff\xfe\n"), Kind::Protocol, "invalid utf-8 sequence"),
     (|node| node.greets(b""), Kind::Protocol, "the connection is gone"),
     (|node| node.mute(true), Kind::Connect, "was not ready within 100ms"),
 ];
@@ -128,9 +128,8 @@ async fn pl_90_who_wants_one_server_hears_of_that_one() {
     let (node, absent) = (Node::start().await, Node::absent().await);
     let pool = full(impatient(&[&node, &absent]), Lines::exclusive(), 2).await;
     eventually("it was tried", || {
-        let down = |server: &honeyflow_pool::ServerStatus| {
-            server.state == ServerState::Down && server.last_error.is_some()
-        };
+        let down =
+            |server: &honeyflow_pool::ServerStatus| server.state == ServerState::Down && server.last_error.is_some();
         pool.status().servers.iter().any(down)
     })
     .await;
@@ -146,7 +145,10 @@ async fn pl_90_who_wants_one_server_hears_of_that_one() {
     node.mute(true);
     let error = pool.once(&node.server("n"), by, async |line| line.ask("x").await).await.unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with(&format!("{}: could not be connected to: was not ready within ", node.address())), "{text}");
+    assert!(
+        text.starts_with(&format!("{}: could not be connected to: was not ready within ", node.address())),
+        "{text}"
+    );
 }
 
 /// PL-90 PL-86: what was tried before and what could not be tried are both told.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Functions, Kind, Pool, Provider, Settings, SettingsError, Want,
+    Drain, Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
     settings::{Table, Value, WhenEmpty},
 };
 use tokio::{sync::Notify, time::Instant};
@@ -18,17 +18,29 @@ use crate::{PATIENCE, eventually, full, lines::Lines, node::Node, plain};
 struct Live {
     now: Mutex<Result<Settings, SettingsError>>,
     changed: Notify,
+    asked: AtomicUsize,
 }
 
 impl Live {
+    fn new(settings: Settings) -> Arc<Live> {
+        Arc::new(Live { now: Mutex::new(Ok(settings)), changed: Notify::new(), asked: AtomicUsize::new(0) })
+    }
+
     fn set(&self, settings: Result<Settings, SettingsError>) {
         *self.now.lock().unwrap() = settings;
+        self.asked.store(0, Ordering::SeqCst);
         self.changed.notify_one();
+    }
+
+    /// Asked for twice, so that the first answer has had its effect.
+    fn is_taken(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) >= 2
     }
 }
 
 impl Provider for Live {
     fn settings(&self) -> Result<Settings, SettingsError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         self.now.lock().unwrap().clone()
     }
 
@@ -40,7 +52,7 @@ impl Provider for Live {
 #[tokio::test]
 async fn pl_61_good_settings_are_live_and_bad_ones_change_nothing() {
     let node = Node::start().await;
-    let live = Arc::new(Live { now: Mutex::new(Ok(plain(&[&node]))), changed: Notify::new() });
+    let live = Live::new(plain(&[&node]));
     let pool = Pool::start(Lines::exclusive(), live.clone()).unwrap();
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
     let sized = |count| Settings { connections_per_server: Some(count), ..plain(&[&node]) };
@@ -81,6 +93,25 @@ async fn pl_60_a_provider_of_functions_is_asked_again() {
     eventually("counted at the server", || node.open() == 3).await;
 }
 
+/// PL-61 PL-6: switched off and on again while it runs; what people command in between stays.
+#[tokio::test]
+async fn pl_61_a_pool_is_switched_off_and_on_by_its_settings() {
+    let node = Node::start().await;
+    let live = Live::new(plain(&[&node]));
+    let pool = Pool::start(Lines::exclusive(), live.clone()).unwrap();
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
+    let switched = |enabled| Settings { enabled, ..plain(&[&node]) };
+    live.set(Ok(switched(false)));
+    eventually("off, without a socket", || pool.status().state == State::Disabled && node.open() == 0).await;
+    assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Disabled);
+    live.set(Ok(switched(true)));
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await, "{:?}", pool.status());
+    pool.control().disable(Drain::within(Duration::ZERO)).await;
+    live.set(Ok(Settings { tries: 2, ..switched(true) }));
+    eventually("the change was seen", || live.is_taken()).await;
+    assert_eq!(pool.status().state, State::Disabled, "nothing was said about this");
+}
+
 /// PL-60 PL-61: the connector's tables are as live as the pool's own keys, and it has the last word on them.
 #[tokio::test]
 async fn pl_60_a_connector_is_told_its_own_part() {
@@ -88,7 +119,7 @@ async fn pl_60_a_connector_is_told_its_own_part() {
     let own = |name: &str| Table::from([(name.to_owned(), Value::Table(Table::new()))]);
     let with =
         |name: &str, size| Settings { connector: own(name), connections_per_server: Some(size), ..plain(&[&node]) };
-    let live = Arc::new(Live { now: Mutex::new(Ok(with("first", 2))), changed: Notify::new() });
+    let live = Live::new(with("first", 2));
     let connector = Lines::exclusive();
     let told = connector.told.clone();
     let pool = Pool::start(connector, live.clone()).unwrap();

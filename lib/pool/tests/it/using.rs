@@ -147,6 +147,27 @@ async fn late_answer_reaches_nobody() {
     }
 }
 
+/// PL-165: what is no answer costs the connection it came on, and nobody on another one notices.
+#[tokio::test]
+async fn pl_165_nonsense_costs_one_connection_and_a_second_answer_costs_nothing() {
+    for connector in [Lines::exclusive(), Lines::shared(4)] {
+        let node = Node::start().await;
+        let pool = full(plain(&[&node]), connector, 2).await;
+        let other = pool.get(Want::default()).await.unwrap();
+        assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, "twice")).await.unwrap(), "once");
+        for number in 0..4 {
+            let text = format!("n{number}");
+            assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
+        }
+        assert_eq!(node.accepted(), 2, "whoever was answered is answered");
+        let error = pool.with(Want::default(), |loan| lines::ask(loan, "nonsense")).await.unwrap_err();
+        assert_eq!((error.kind, error.executed), (Kind::Protocol, Executed::Unknown), "{error}");
+        assert_eq!(other.ask("still here").await.unwrap(), "still here");
+        eventually("replaced", || node.accepted() == 3 && node.open() == 2 && pool.status().open == 2).await;
+        drop(other);
+    }
+}
+
 #[tokio::test]
 async fn pl_23_pl_169_cancelling_at_any_point_loses_nothing() {
     for connector in [Lines::exclusive(), Lines::shared(3)] {

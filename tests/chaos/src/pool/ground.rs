@@ -267,3 +267,42 @@ pub fn stand_in(server: SocketAddr) -> SocketAddr {
         std::net::IpAddr::V6(_) => server,
     }
 }
+
+/// A run on fewer servers than it is about says nothing.
+///
+/// # Errors
+/// Which of them does not listen.
+pub fn all_there(seeds: &[String]) -> Result<(), String> {
+    for seed in seeds {
+        let address: SocketAddr = seed.parse().map_err(|error| format!("{seed}: {error}"))?;
+        std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2))
+            .map_err(|error| format!("the run is void: the server at {seed} is missing: {error}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn pl_178_a_proxy_stands_beside_each_server_at_the_same_port() {
+        for (server, proxy) in [("127.0.0.1:9042", "127.0.1.1:9042"), ("127.0.0.4:9142", "127.0.1.4:9142")] {
+            assert_eq!(stand_in(server.parse().unwrap()), proxy.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn pl_178_a_missing_server_makes_the_run_void() {
+        let listening = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let seeds = [0, 1, 2].map(|at: usize| listening[at].local_addr().unwrap().to_string());
+        assert_eq!(all_there(&seeds), Ok(()));
+        let [first, _, third] = listening;
+        drop((first, third));
+        let void = all_there(&seeds[1..]).unwrap_err();
+        assert!(void.starts_with(&format!("the run is void: the server at {} is missing", seeds[2])), "{void}");
+        assert!(all_there(&["nowhere".to_owned()]).is_err());
+    }
+}

@@ -130,6 +130,31 @@ fn pl_27_an_overdue_loan_is_told_once() {
     assert_eq!(world.core.counters().overdue_loans, 1);
 }
 
+/// PL-27: of a shared connection, too, each loan for itself, while it is out or at the latest when it comes back.
+#[test]
+fn pl_27_an_overdue_loan_of_a_shared_connection_is_told_once_with_its_site() {
+    let settings = Settings { loan_warn: ms(300), connections_per_server: Some(1), ..quiet() };
+    let mut world = World::shared(&settings, 1, 10);
+    let (here, there) = (Location::caller(), world.request().site.expect("a site"));
+    let first = world.lent_for(&Request { site: Some(here), ..world.request() });
+    world.pass(ms(150));
+    let second = world.lent();
+    world.pass(ms(149));
+    assert!(world.effects.overdue.is_empty());
+    world.pass(ms(101));
+    assert_eq!(world.effects.overdue, [here], "still out");
+    world.pass(ms(51));
+    world.back(&second);
+    assert_eq!(world.effects.overdue, [here, there], "said at its return");
+    world.pass(ms(500));
+    world.back(&first);
+    assert_eq!((world.effects.overdue.len(), world.core.counters().overdue_loans), (2, 2), "once each");
+    let third = world.lent();
+    world.pass(ms(299));
+    world.back(&third);
+    assert_eq!((world.core.counters().overdue_loans, world.core.out.len()), (2, 0), "in time");
+}
+
 #[test]
 fn pl_30_one_deadline_for_wait_and_use() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
@@ -400,6 +425,28 @@ fn status_capacity_is_pool_wide() {
     assert!(status.servers.iter().all(|server| (server.target, server.open) == (2, 2)));
     assert_eq!(status.servers.iter().map(|server| server.share).sum::<f64>().to_bits(), 1.0_f64.to_bits());
     world.back(&lent);
+}
+
+/// PL-72
+#[test]
+fn pl_72_each_connection_has_a_record_that_can_be_taken() {
+    let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let began = world.now;
+    let first = world.lent();
+    let waiter = world.queued();
+    world.pass(ms(10));
+    world.back(&first);
+    let second = world.picked(waiter);
+    world.pass(ms(10));
+    world.back(&second);
+    let of = |times: Times| (times.count(), times.first(), times.last());
+    let [(at, record)] = &world.core.take_records()[..] else { panic!("one connection") };
+    assert_eq!(*at, server(1));
+    assert_eq!(of(record.checkouts), (2, Some(began), Some(began.after(ms(10)))));
+    assert_eq!(of(record.checkins), (2, Some(began.after(ms(10))), Some(began.after(ms(20)))));
+    assert_eq!(of(record.hand_offs), (1, Some(began.after(ms(10))), Some(began.after(ms(10)))));
+    assert_eq!(world.core.records(), [(server(1), Record::default())], "counting begins anew");
+    assert_eq!(of(world.core.records()[0].1.checkins), (0, None, None));
 }
 
 /// PL-116 PL-72

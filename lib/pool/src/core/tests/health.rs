@@ -94,11 +94,21 @@ fn pl_81_if_all_are_slow_nobody_is_suspect() {
 #[test]
 fn pl_81_a_server_that_stops_answering_is_found_without_an_answer() {
     let mut world = World::shared(&quiet(), 3, 1000);
-    served(&mut world, 1000, |_| ms(2));
-    let stopped = |number: u8| if number == 2 { Duration::from_secs(3600) } else { ms(2) };
+    served(&mut world, 1000, |_| ms(60));
+    let stopped = |number: u8| if number == 2 { Duration::from_secs(3600) } else { ms(60) };
     let before = world.now;
     served(&mut world, 500, stopped);
     assert_eq!(world.state(2), ServerState::Suspect, "after {:?}", world.now.since(before));
+}
+
+/// PL-80 PL-161: where it has more under way than the others, it is not chosen, suspect or not.
+#[test]
+fn pl_80_a_server_that_answers_nobody_draws_in_no_more_than_the_others_have() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    served(&mut world, 1000, |_| ms(2));
+    let stopped = |number: u8| if number == 2 { Duration::from_secs(3600) } else { ms(2) };
+    let shares = served(&mut world, 500, stopped);
+    assert!(shares.get(&2).copied().unwrap_or(0) <= 3, "{shares:?}");
 }
 
 #[test]

@@ -297,6 +297,71 @@ fn pl_179_a_key_that_is_ignored_is_missed() {
     }
 }
 
+/// PL-61: whoever is told of a change while it works goes by it as if it had been so from the beginning.
+#[test]
+fn pl_61_every_key_of_the_core_is_live() {
+    // For new connections, and for servers that join.
+    const OF_WHAT_COMES: [&str; 2] = ["mode", "start-jitter"];
+    for row @ (name, ..) in ROWS.iter().filter(|(name, ..)| !OF_WHAT_COMES.contains(name)) {
+        let (_, from_the_beginning) = seen(row);
+        CHANGED_LIVE.set(true);
+        let (_, live) = seen(row);
+        CHANGED_LIVE.set(false);
+        assert_eq!(live, from_the_beginning, "{name} is not live");
+    }
+}
+
+/// PL-61: what was lent, aged or put off before the change is looked at anew.
+#[test]
+fn pl_61_what_is_under_way_goes_by_new_settings() {
+    let mut world = World::full(&quiet(), 1);
+    world.lent();
+    world.pass(ms(100));
+    world.set(&Settings { loan_warn: ms(50), ..quiet() });
+    world.pass(Duration::ZERO);
+    assert_eq!(world.core.counters().overdue_loans, 1, "a loan that is out");
+
+    let mut world = World::full(&Settings { max_age: Duration::from_secs(5), ..quiet() }, 1);
+    world.now = world.now.after(Duration::from_secs(6));
+    world.reconcile();
+    world.set(&quiet());
+    let worn = world.core.connections.iter().filter(|(_, row)| row.worn.is_some()).count();
+    assert_eq!(worn, world.opens.len(), "only what is being replaced already");
+
+    let mut world = World::new(&Settings { max_backoff: Duration::from_secs(600), ..quiet() }, 1);
+    let key = world.key(1);
+    world.core.servers.get_mut(key).unwrap().connecting.next_try = world.now.after(Duration::from_secs(600));
+    world.set(&quiet());
+    let next = world.core.servers.get(key).unwrap().connecting.next_try;
+    assert_eq!(next, world.now.after(quiet().max_backoff), "a server in back-off");
+}
+
+/// PL-61: fewer and more requests to a connection that is in use, and the border to one at a time.
+#[test]
+fn pl_61_streams_follow_the_settings() {
+    let of = |streams_per_connection| Settings { streams_per_connection, connections_per_server: Some(1), ..quiet() };
+    let mut world = World::shared(&of(10), 1, 10);
+    let loans: Vec<_> = (0..8).map(|_| world.lent()).collect();
+    world.set(&of(3));
+    let waiter = world.queued();
+    for lent in &loans[..5] {
+        world.back(lent);
+        assert!(!world.was_woken(waiter), "as many as allowed are under way");
+    }
+    world.back(&loans[5]);
+    assert!(world.was_woken(waiter));
+    let more = world.queued();
+    world.set(&of(4));
+    assert!(world.was_woken(more), "room for one more");
+    world.set(&of(1));
+    world.fill();
+    let kinds: Vec<_> = world.core.connections.iter().map(|(_, row)| (row.exclusive, row.retiring)).collect();
+    assert!(
+        kinds.contains(&(true, false)) && kinds.contains(&(false, true)),
+        "one at a time is another kind: {kinds:?}"
+    );
+}
+
 /// PL-107 PL-62 PL-179
 #[test]
 fn every_key_has_effect() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::Kind;
 
 fn started(world: &World) -> Vec<String> {
     world.opens.iter().map(|open| open.to.id.to_string()).collect()

@@ -48,6 +48,7 @@ impl Chaos {
             decay_per_billion: Some([0, 300_000_000][self.below(2)]),
             early_refusal: self.below(2) == 0,
             idle_order: [IdleOrder::Fifo, IdleOrder::Lifo][self.below(2)],
+            streams_per_connection: [1, 2, 1024][self.below(3)],
             max_orphans: 1 + self.below(3) as u32,
             max_age: Duration::from_secs(1 + self.below(100) as u64),
             max_idle: Duration::from_secs(1 + self.below(10) as u64),
@@ -167,7 +168,7 @@ impl Chaos {
         let ending =
             [Ending::Answered, Ending::Answered, Ending::Finished, Ending::Discarded, Ending::CutOff][self.below(5)];
         let before: Vec<Key> = self.queued();
-        let exclusive = self.world.core.connections.get(lent.connection).is_some_and(|row| row.streams == 1);
+        let exclusive = self.world.core.connections.get(lent.connection).is_some_and(|row| row.exclusive);
         let known = self.world.core.connections.get(lent.connection).is_some();
         self.world.end(lent, ending);
         if ending == Ending::CutOff && known && !exclusive && !lent.carried.broken() {
@@ -283,7 +284,7 @@ impl Chaos {
         assert!(core.open_count() >= core.wanted(), "the pool has shrunk for good");
         let counters = core.counters();
         assert_eq!(counters.checkouts, counters.checkins, "what went out came back");
-        assert_eq!(core.crowd().1, 0);
+        assert_eq!((core.crowd().1, core.out.len()), (0, 0));
     }
 }
 
