@@ -7,7 +7,7 @@ use honeyflow_runtime::Class;
 use crate::{
     connect::{Connector, Fault},
     core::State,
-    outage::{Outage, about},
+    outage::{Outage, about, brief},
     server::Server,
 };
 
@@ -180,7 +180,7 @@ impl<C: Connector> fmt::Display for Error<C> {
             write!(f, "; again after {after:?}")?;
         }
         for (server, cause) in &self.tries {
-            write!(f, "; before, {}", about(server, &cause.to_string()))?;
+            write!(f, "; before, {}", about(server, brief(&cause.to_string())))?;
         }
         if self.executed == Executed::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;

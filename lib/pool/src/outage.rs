@@ -64,7 +64,7 @@ impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said: Vec<String> = Vec::new();
         for Down { server, trouble } in &self.down {
-            said.push(about(server, trouble.as_ref().map_or("no connection yet", |trouble| &trouble.why)));
+            said.push(about(server, brief(trouble.as_ref().map_or("no connection yet", |trouble| &trouble.why))));
         }
         if self.more > 0 {
             said.push(format!("{} more", self.more));
@@ -87,10 +87,10 @@ impl fmt::Display for Outage {
 /// What is said about a server, with its name, unless the text has that already.
 pub(crate) fn about(server: &Server, said: &str) -> String {
     let name = server.to_string();
-    if said.contains(&name) { brief(said).to_owned() } else { format!("{name}: {}", brief(said)) }
+    if said.contains(&name) { said.to_owned() } else { format!("{name}: {said}") }
 }
 
-fn brief(text: &str) -> &str {
+pub(crate) fn brief(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
 }
 
