@@ -8,6 +8,7 @@ mod overhear;
 mod presence;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct Cluster {
     statements: Arc<Cache>,
     refusals: Refusals,
     presence: Presence,
+    /// Statements that were prepared again, since servers had forgotten them.
+    prepared_again: Arc<AtomicU64>,
     /// What people should know, one line for each matter.
     remarks: Mutex<BTreeMap<&'static str, String>>,
 }
@@ -74,6 +77,7 @@ impl Cluster {
             statements: Arc::new(Cache::new(STATEMENTS_MAX)),
             refusals: Refusals::default(),
             presence: Presence::default(),
+            prepared_again: Arc::default(),
             remarks: Mutex::default(),
         }
     }
@@ -152,6 +156,7 @@ impl pool::Connector for Cluster {
         }
         self.refusals.heard(to.address, &opened, begun, Instant::now());
         let connection = opened?;
+        connection.count_forgotten(&self.prepared_again);
         self.compare_compression(&connection);
         if self.presence.came(to, &connection) {
             tokio::spawn(prepare_again(connection.clone(), Arc::clone(&self.statements)));
@@ -203,6 +208,10 @@ impl pool::Connector for Cluster {
         Ok(())
     }
 
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        vec![("prepared_again", self.prepared_again.load(Ordering::Relaxed))]
+    }
+
     fn remarks(&self) -> Vec<String> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -237,7 +246,6 @@ impl pool::Connection for Connection {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::atomic::{AtomicU64, Ordering};
 
     use honeyflow_pool::clock::TokioClock;
     use honeyflow_pool::{Functions, Pool};

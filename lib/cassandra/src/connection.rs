@@ -14,8 +14,8 @@ mod tls;
 mod transport;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use honeyflow_pool::Loan;
@@ -65,6 +65,8 @@ struct Shared {
     closing: watch::Sender<Option<Instant>>,
     notices: std::sync::Mutex<Option<mpsc::Receiver<Notice>>>,
     tally: Arc<Tally>,
+    /// Of a cluster: statements that its servers had forgotten.
+    forgotten: OnceLock<Arc<AtomicU64>>,
 }
 
 /// What the transport tells about itself while it runs.
@@ -237,6 +239,11 @@ impl Connection {
         Life(self.shared.ended.clone())
     }
 
+    /// Where statements are counted that have to be prepared again.
+    pub(crate) fn count_forgotten(&self, count: &Arc<AtomicU64>) {
+        let _ = self.shared.forgotten.set(Arc::clone(count));
+    }
+
     /// Why it ended, if it has.
     pub fn ended(&self) -> Option<Error> {
         let cause = self.shared.ended.borrow().clone();
@@ -294,6 +301,7 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         closing,
         notices: Some(notices).into(),
         tally,
+        forgotten: OnceLock::new(),
     };
     Ok(Connection { shared: Arc::new(shared), guard: None })
 }

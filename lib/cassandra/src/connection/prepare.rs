@@ -1,6 +1,7 @@
 //! Prepared statements on one connection: prepared once per server, and again when the server has forgotten them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
@@ -50,6 +51,9 @@ impl Connection {
             && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &prepared))
         {
             return Ok(prepared);
+        }
+        if let Some(count) = self.shared.forgotten.get().filter(|_| stale.is_some()) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
         let request = Request::Prepare { text: statement.text(), keyspace: statement.keyspace() };
         let response = self.answered(&request, &Options::default(), by).await?;

@@ -118,4 +118,6 @@ async fn cq_9_a_thousand_callers_prepare_each_statement_once_after_a_restart() {
         session.execute(statement, (), &how).await.unwrap();
     }
     assert_eq!(server.prepared(), (0..10).map(|n| (named(n), 1)).collect());
+    // PL-71
+    assert_eq!(session.pool().counters().own, [("prepared_again", 10)]);
 }
