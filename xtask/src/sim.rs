@@ -5,8 +5,8 @@ use crate::{Command, metadata, process};
 
 pub const COMMAND: Command = Command {
     name: "sim",
-    usage: "sim [--hive] [--seeds N] [--start N] [--seed N] …",
-    about: "run simulated clusters, or with --hive hives alone, one per seed; a failing seed is printed",
+    usage: "sim [--hive | --limits] [--seeds N] [--start N] [--seed N] …",
+    about: "run simulated clusters, or with --hive hives and with --limits limiters alone, one per seed; a failing seed is printed",
     run,
 };
 

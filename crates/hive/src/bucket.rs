@@ -88,7 +88,8 @@ impl Bucket {
     }
 
     pub fn draw(&mut self, definition: &Definition, want: u64, need: u64, hive_ms: u64) -> Drawn {
-        self.count(definition, Rule::pool_u, hive_ms);
+        let cap_u = if crate::planted::on("pool cap forgotten") { |_: &Rule| u64::MAX / 4 } else { Rule::pool_u };
+        self.count(definition, cap_u, hive_ms);
         let pool = self.pool_u / MICRO;
         let offered = want.min(self.pool_u / 2 / MICRO);
         let granted = match need {

@@ -30,6 +30,43 @@ pub fn rate_holds(limit: &str, per_second: u64, burst: u64, given: &[Given]) -> 
     breaches
 }
 
+/// What rate and burst allow, in millionths of a permit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    pub per_second_u: u64,
+    pub burst_u: u64,
+}
+
+/// More than that, for a reason that is known: it counts for every window that touches this time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extra {
+    pub from_us: u64,
+    pub until_us: u64,
+    pub permits: u64,
+}
+
+/// [`rate_holds`], with what may come on top. Every window is compared: from each of those given, to each.
+pub fn rate_holds_but_for(limit: &str, bound: Bound, extras: &[Extra], given: &[Given]) -> Vec<Breach> {
+    // What was given less what flows: its rise over a window is what the window had beyond the rate.
+    let micro = |permits: u64| i128::from(permits) * 1_000_000;
+    let flowed = |at_us: u64| i128::from(at_us) * i128::from(bound.per_second_u) / 1_000_000;
+    let extra = |counts: &dyn Fn(&Extra) -> bool| -> i128 {
+        extras.iter().filter(|extra| counts(extra)).map(|extra| micro(extra.permits)).sum()
+    };
+    let (mut total, mut lowest) = (0, i128::MAX);
+    let mut breaches = Vec::new();
+    for Given { at_us, permits } in given {
+        lowest = lowest.min(total - flowed(*at_us) - extra(&|extra| extra.until_us < *at_us));
+        total += micro(*permits);
+        let risen = total - flowed(*at_us) - extra(&|extra| extra.from_us <= *at_us) - lowest;
+        if risen > i128::from(bound.burst_u) {
+            let above = (risen - i128::from(bound.burst_u) + 999_999) / 1_000_000;
+            breaches.push(Breach::new("I7", format!("{limit}: {above} permits too many at {at_us} µs")));
+        }
+    }
+    breaches
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +85,23 @@ mod tests {
         assert_eq!(ids(&rate_holds("api", 100, 10, &twice)), ["I7"], "five were back");
         let edge = [given(999, 10), given(1_001, 10)];
         assert_eq!(ids(&rate_holds("api", 100, 10, &edge)), ["I7"], "two windows that meet are one");
+    }
+
+    #[test]
+    fn i7_what_may_come_on_top_counts_for_the_windows_that_touch_it() {
+        let bound = Bound { per_second_u: 100_000_000, burst_u: 10_000_000 };
+        let extra =
+            |from_ms: u64, until_ms: u64| Extra { from_us: from_ms * 1000, until_us: until_ms * 1000, permits: 5 };
+        let twice = [given(0, 10), given(50, 10), given(5_000, 10)];
+        assert_eq!(rate_holds_but_for("api", bound, &[extra(50, 60)], &twice), []);
+        assert_eq!(ids(&rate_holds_but_for("api", bound, &[], &twice)), ["I7"]);
+        assert_eq!(ids(&rate_holds_but_for("api", bound, &[extra(51, 60)], &twice)), ["I7"], "not yet");
+        assert_eq!(
+            rate_holds_but_for("api", bound, &[extra(0, 0)], &twice),
+            [],
+            "the window from the first touches it"
+        );
+        let later = [given(0, 1), given(1_000, 10), given(1_001, 5)];
+        assert_eq!(ids(&rate_holds_but_for("api", bound, &[extra(0, 900)], &later)), ["I7"], "over");
     }
 }

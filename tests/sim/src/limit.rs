@@ -4,6 +4,7 @@
 pub mod load;
 pub mod node;
 pub mod scenario;
+pub mod trouble;
 pub mod world;
 
 pub use scenario::{SCENARIOS, Scenario};

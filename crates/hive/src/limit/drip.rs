@@ -15,6 +15,8 @@ pub struct Drip {
     gone: u64,
     used: u64,
     life_ns: u64,
+    /// Nothing of it lives longer.
+    ends_ns: u64,
     /// More was wanted.
     cut: bool,
 }
@@ -29,10 +31,18 @@ impl Drip {
         let from_ns = answered_ns + begins_ns + drift_ns;
         if crate::planted::on("second from the question") {
             let from_ns = asked_ns;
-            return (permits > 0).then_some(Drip { from_ns, permits, gone: 0, used: 0, life_ns, cut });
+            let ends_ns = u64::MAX;
+            return (permits > 0).then_some(Drip { from_ns, permits, gone: 0, used: 0, life_ns, ends_ns, cut });
         }
         let life_ns = if crate::planted::on("drip lives on") { SECOND } else { life_ns.checked_sub(late_ns)? };
-        (permits > 0 && life_ns >= MILLISECOND).then_some(Drip { from_ns, permits, gone: 0, used: 0, life_ns, cut })
+        let drip = Drip { from_ns, permits, gone: 0, used: 0, life_ns, ends_ns: u64::MAX, cut };
+        (permits > 0 && life_ns >= MILLISECOND).then_some(drip)
+    }
+
+    /// It ends then, at the latest.
+    #[must_use]
+    pub fn until(self, ends_ns: u64) -> Drip {
+        Drip { ends_ns: self.ends_ns.min(ends_ns), ..self }
     }
 
     fn come(&self, at_ns: u64) -> u64 {
@@ -47,6 +57,9 @@ impl Drip {
     }
 
     fn gone_at(&self, now_ns: u64) -> u64 {
+        if now_ns >= self.ends_ns {
+            return self.permits;
+        }
         self.gone.max(self.come(now_ns.saturating_sub(self.life_ns)))
     }
 
@@ -55,7 +68,7 @@ impl Drip {
     }
 
     fn ends_at_ns(&self) -> u64 {
-        self.from_ns + SECOND + self.life_ns
+        (self.from_ns + SECOND + self.life_ns).min(self.ends_ns)
     }
 
     fn is_running(&self, now_ns: u64) -> bool {
@@ -77,6 +90,11 @@ impl Drips {
         let at = self.0.iter().position(|drip| drip.ends_at_ns() <= now_ns)?;
         let drip = self.0.remove(at);
         Some((drip.used, drip.permits))
+    }
+
+    /// All of them end then, at the latest.
+    pub fn end_at(&mut self, ends_ns: u64) {
+        self.0.iter_mut().for_each(|drip| *drip = drip.until(ends_ns));
     }
 
     pub fn clear(&mut self) {
@@ -116,7 +134,8 @@ impl Drips {
             let taken = drip.left(now_ns).min(missing);
             if taken > 0 {
                 let gone = drip.gone_at(now_ns);
-                dies_ns = dies_ns.min(drip.comes_at_ns(gone + 1).saturating_add(drip.life_ns));
+                let first_ns = drip.comes_at_ns(gone + 1).saturating_add(drip.life_ns);
+                dies_ns = dies_ns.min(first_ns).min(drip.ends_ns);
                 drip.gone = gone + taken;
                 drip.used += taken;
                 missing -= taken;

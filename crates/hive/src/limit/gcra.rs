@@ -46,39 +46,52 @@ impl Share {
 }
 
 /// When the bucket would be full.
-pub struct FullAt(AtomicU64);
+pub struct FullAt {
+    at_ns: AtomicU64,
+    /// All that was ever put back, as time.
+    put_back_ns: AtomicU64,
+}
 
 impl Default for FullAt {
     fn default() -> FullAt {
-        FullAt(AtomicU64::new(0))
+        FullAt { at_ns: AtomicU64::new(0), put_back_ns: AtomicU64::new(0) }
     }
 }
+
+/// Until when what was taken may be put back: by then the bucket may have been full, and what comes back on top of that
+/// would be more than there was. Whatever is put back meanwhile fills it sooner, and counts as time that has passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Returnable(u64);
 
 impl FullAt {
     /// # Errors
     /// How long to wait until the cost can be met.
-    pub fn take(&self, share: &Share, now_ns: u64, cost: u64) -> Result<(), u64> {
-        let mut seen = self.0.load(Ordering::Relaxed);
+    pub fn take(&self, share: &Share, now_ns: u64, cost: u64) -> Result<Returnable, u64> {
+        let mut seen = self.at_ns.load(Ordering::Relaxed);
         loop {
             let next = share.decide(seen, now_ns, cost)?;
-            match self.0.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
+            match self.at_ns.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(Returnable(next.saturating_add(self.put_back_ns.load(Ordering::Relaxed)))),
                 Err(now) => seen = now,
             }
         }
     }
 
     /// What was taken from this share and not used.
-    pub fn put_back(&self, share: &Share, permits: u64) {
+    pub fn put_back(&self, share: &Share, until: Returnable, now_ns: u64, permits: u64) {
         let back = share.time_for(permits);
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |full_at| Some(full_at.saturating_sub(back)));
+        if now_ns.saturating_add(self.put_back_ns.load(Ordering::Acquire)) < until.0 {
+            self.put_back_ns.fetch_add(back, Ordering::AcqRel);
+            let less = |full_at: u64| Some(full_at.saturating_sub(back));
+            let _ = self.at_ns.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
+        }
     }
 
     pub fn left(&self, share: &Share, now_ns: u64) -> u64 {
-        share.left(self.0.load(Ordering::Relaxed), now_ns)
+        share.left(self.at_ns.load(Ordering::Relaxed), now_ns)
     }
 
     pub fn is_full(&self, now_ns: u64) -> bool {
-        self.0.load(Ordering::Relaxed) <= now_ns
+        self.at_ns.load(Ordering::Relaxed) <= now_ns
     }
 }

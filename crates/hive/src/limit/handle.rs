@@ -5,7 +5,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -76,16 +79,20 @@ pub(super) enum Signal {
     },
     TakeAll {
         takes: Vec<(Arc<State>, u128, u64)>,
-        told: oneshot::Sender<Result<(), (usize, Denied)>>,
+        told: oneshot::Sender<Result<Vec<Origin>, (usize, Denied)>>,
     },
     Refund {
         limit: Arc<State>,
         key: u128,
         permits: u64,
+        /// Of the window that they were taken in.
+        end_ms: Option<u64>,
     },
     Defined,
     /// This node may be no member any more.
     CutOff,
+    /// It is one: its beat was answered.
+    Trusted,
     /// The hive's limits have this version.
     Version(u64),
     /// Settings follow from what was counted.
@@ -127,6 +134,8 @@ pub(super) struct State {
     /// As this process was told to define it.
     pub defined: Terms,
     pub setting: ArcSwap<Setting>,
+    /// See [`Setting::ends_ns`].
+    pub ends_ns: AtomicU64,
     pub keys: Keys,
     pub counters: Counters,
 }
@@ -202,6 +211,13 @@ impl State {
         });
     }
 
+    /// A draw was answered, and nothing of it counts.
+    pub fn spent(self: &Arc<State>, key: u128, started_ns: u64) {
+        self.step(key, |core, entry, now_ns, setting, effects| {
+            core.spent(started_ns, now_ns, setting, &entry.stock, effects);
+        });
+    }
+
     pub fn decided(self: &Arc<State>, key: u128, call: u64, answer: Option<Drawn>) {
         self.step(key, |core, _, now_ns, setting, effects| core.decided(call, answer, now_ns, setting, effects));
     }
@@ -239,6 +255,25 @@ impl State {
         self.step(key, |core, _, now_ns, _, effects| core.hold_again(now_ns, effects));
     }
 
+    /// What follows from these terms, as things stand.
+    pub fn set(&self, terms: &Terms) -> Setting {
+        let setting = self.common.standing().setting(terms);
+        let setting = Setting { ends_ns: self.ends_ns.load(Ordering::Relaxed), ..setting };
+        self.setting.store(Arc::new(setting));
+        setting
+    }
+
+    /// A lower definition comes into force then: whatever runs late on this node, nothing that was drawn is used after it.
+    pub fn end_at(&self, ends_ns: u64) {
+        let known_ns = self.ends_ns.fetch_min(ends_ns, Ordering::Relaxed);
+        if known_ns <= ends_ns || crate::planted::on("drawn outlives the change") {
+            return;
+        }
+        self.set(&self.setting.load().terms);
+        let now_ns = self.common.clock.now_ns();
+        self.keys.each(|_, entry| entry.slow().get_or_insert_default().end_at(ends_ns, now_ns, &entry.stock));
+    }
+
     /// Nothing that was drawn counts any more.
     pub fn void(&self) {
         let now_ns = self.common.clock.now_ns();
@@ -246,6 +281,11 @@ impl State {
             Some(core) => core.void(now_ns, &entry.stock),
             None => drop(entry.stock.sweep(now_ns)),
         });
+    }
+
+    /// Into that window of the calendar, if there are windows.
+    fn refund(self: &Arc<State>, key: u128, permits: u64, end_ms: Option<u64>) {
+        let _ = self.common.signals.try_send(Signal::Refund { limit: self.clone(), key, permits, end_ms });
     }
 
     pub fn give_back(self: &Arc<State>, key: u128, origin: Origin, permits: u64) {
@@ -258,14 +298,15 @@ impl State {
                     });
                 }
             }
-            Origin::Share => {
+            Origin::Share(until) => {
                 if let Footing::Alone(share) = self.setting.load().footing {
-                    self.keys.find(key, |entry| entry.full_at.put_back(&share, permits));
+                    let now_ns = self.common.clock.now_ns();
+                    self.keys.find(key, |entry| entry.full_at.put_back(&share, until, now_ns, permits));
                 }
             }
-            Origin::Ledger => {
-                let _ = self.common.signals.try_send(Signal::Refund { limit: self.clone(), key, permits });
-            }
+            Origin::Ledger { until_ns } if self.common.clock.now_ns() >= until_ns => {}
+            Origin::Ledger { .. } => self.refund(key, permits, None),
+            Origin::Window { end_ms } => self.refund(key, permits, Some(end_ms)),
             Origin::Slots => self.step(key, |core, _, now_ns, setting, effects| {
                 core.slot_freed(permits, now_ns, setting, effects);
             }),
@@ -511,9 +552,9 @@ impl<'a> Keyed<'a> {
         {
             let taken = state.keys.find(key, |entry| entry.full_at.take(&share, now_ns, cost));
             return Ok(match taken.unwrap_or(Err(PATIENCE_NS)) {
-                Ok(()) => {
+                Ok(until) => {
                     state.counters.admitted.fetch_add(cost, Ordering::Relaxed);
-                    Ok(Permit::lent(self.limit, key, cost, Origin::Share))
+                    Ok(Permit::lent(self.limit, key, cost, Origin::Share(until)))
                 }
                 Err(_) if cost > setting.terms.cost_max() => Err(state.denied(0, Reason::CostTooHigh)),
                 Err(retry_ns) => Err(state.denied(retry_ns, Reason::Exhausted)),

@@ -19,7 +19,7 @@ mod slots;
 use super::{
     definition::{Decider, MILLISECOND, Terms},
     demand::Demand,
-    gcra::{FullAt, Share},
+    gcra::{FullAt, Returnable, Share},
     queue::{Class, Patience, Queue, WAITERS_MAX, Waiter},
     stock::{Batch, Death, Stock},
 };
@@ -48,14 +48,23 @@ pub struct Setting {
     pub batch_ns: u64,
     /// Permits of a second that may be booked ahead; 0: none.
     pub bookable: u64,
+    /// A lower definition comes into force then: nothing that was drawn before lives longer.
+    pub ends_ns: u64,
 }
 
 /// Where a permit came from: a refund goes there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     Batch(Death),
-    Share,
-    Ledger,
+    Share(Returnable),
+    /// Taken by the store's own word. Once the bucket there may have been full since, giving back would be giving more.
+    Ledger {
+        until_ns: u64,
+    },
+    /// The same, of the window of the calendar that ends then, by hive time.
+    Window {
+        end_ms: u64,
+    },
     Slots,
     /// Costs nothing, or nothing was limited.
     Nowhere,
@@ -114,6 +123,8 @@ pub struct Drawn {
     /// Permits that are left there, and, where it decides by itself, how long until it is full if nobody takes.
     pub pool: u64,
     pub full_ms: u64,
+    /// The end of the window that it was taken in, by hive time; 0 without windows.
+    pub window_ms: u64,
     /// Of the second that begins then; 0 and 0 if nothing was asked for.
     pub booked: u64,
     pub begins_ms: u64,
@@ -122,7 +133,17 @@ pub struct Drawn {
 impl Drawn {
     /// Nothing is booked.
     pub fn now(given: u64, retry_ms: u64) -> Drawn {
-        Drawn { given, retry_ms, pool: 0, full_ms: retry_ms, booked: 0, begins_ms: 0 }
+        Drawn { given, retry_ms, pool: 0, full_ms: retry_ms, window_ms: 0, booked: 0, begins_ms: 0 }
+    }
+}
+
+impl Origin {
+    /// Of what the store took by itself, when it was asked at `asked_ns`.
+    pub fn taken(asked_ns: u64, full_ms: u64, window_ms: u64) -> Origin {
+        match window_ms {
+            0 => Origin::Ledger { until_ns: asked_ns.saturating_add(full_ms.saturating_mul(MILLISECOND)) },
+            end_ms => Origin::Window { end_ms },
+        }
     }
 }
 
@@ -270,7 +291,7 @@ impl<W> Key<W> {
                 self.draw_at_ns = u64::MAX;
                 while let Some(head) = self.queue.head() {
                     match full_at.take(&share, now_ns, head.cost) {
-                        Ok(()) => self.grant_head(Origin::Share, now_ns, effects),
+                        Ok(until) => self.grant_head(Origin::Share(until), now_ns, effects),
                         Err(retry_ns) => {
                             self.refuse_doors(retry_ns, Reason::Exhausted, effects);
                             self.draw_at_ns = now_ns.saturating_add(retry_ns);
@@ -324,6 +345,18 @@ impl<W> Key<W> {
         self.booking.drips.clear();
         self.seen_count = stock.count();
         self.void_at_ns = now_ns;
+    }
+
+    /// Nothing that is here lives beyond this.
+    pub fn end_at(&mut self, ends_ns: u64, now_ns: u64, stock: &Stock) {
+        self.observe(now_ns, stock);
+        let until = |batch: Batch| Batch { dies: batch.dies.min(Death::at(ends_ns)), ..batch };
+        for batch in stock.sweep(now_ns).into_iter().filter(|batch| batch.count > 0) {
+            stock.install(now_ns, until(batch), batch.count / 2);
+        }
+        self.held = until(self.held);
+        self.booking.drips.end_at(ends_ns);
+        self.seen_count = stock.count();
     }
 
     fn is_void(&self, started_ns: u64) -> bool {

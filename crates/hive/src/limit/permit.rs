@@ -46,6 +46,11 @@ impl<'a> Permit<'a> {
         self.origin == Origin::Slots
     }
 
+    /// Whether it is of this node's own share, while the store was away.
+    pub fn is_of_share(&self) -> bool {
+        matches!(self.origin, Origin::Share(_))
+    }
+
     /// The same, to be kept for as long as one likes.
     pub fn owned(mut self) -> Permit<'static> {
         let origin = std::mem::replace(&mut self.origin, Origin::Nowhere);
@@ -157,22 +162,21 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
         let silent = || state.denied(PATIENCE_NS, Reason::StoreSilent);
         let places: Vec<u128> = takes.iter().map(|(_, key, _)| *key).collect();
         let verdict = if takes.is_empty() {
-            Ok(())
+            Ok(Vec::new())
         } else if state.common.signals.try_send(Signal::TakeAll { takes, told }).is_err() {
             Err(silent())
         } else {
             verdict.await.unwrap_or_else(|_| Err((0, silent()))).map_err(|(_, denied)| denied)
         };
-        if let Err(denied) = verdict {
-            return Err(give_all_back(taken, denied));
-        }
-        let mut places = places.into_iter();
+        let origins = match verdict {
+            Ok(origins) => origins,
+            Err(denied) => return Err(give_all_back(taken, denied)),
+        };
+        let mut places = places.into_iter().zip(origins);
         for at in exact {
             let (keyed, cost) = wanted[at];
-            let (key, origin) = match cost {
-                0 => (keyed.hash(), Origin::Nowhere),
-                _ => (places.next().unwrap_or(keyed.hash()), Origin::Ledger),
-            };
+            let nothing = (keyed.hash(), Origin::Nowhere);
+            let (key, origin) = if cost == 0 { nothing } else { places.next().unwrap_or(nothing) };
             taken.push((at, Permit::lent(keyed.limit(), key, cost, origin)));
         }
     }

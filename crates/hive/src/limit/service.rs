@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::Future,
     pin::pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use super::{
     definition::{Decider, Definition, Terms},
     handle::{Call, Common, Denied, Limit, Signal, State},
     headcount::Headcount,
-    key::Reason,
+    key::{Origin, Reason},
     keys::Keys,
     standing::Standing,
 };
@@ -55,6 +55,8 @@ pub struct Config {
     /// Of this node, where limits are shared out.
     pub weight: u64,
     pub clock: LocalClock,
+    /// Goes on while the machine sleeps, as `clock` does not.
+    pub boot: Arc<dyn Clock>,
 }
 
 impl Config {
@@ -66,6 +68,7 @@ impl Config {
             store_budget: Standing::STORE_BUDGET,
             weight: 1,
             clock: LocalClock::default(),
+            boot: Arc::new(BootClock),
         }
     }
 }
@@ -110,6 +113,7 @@ impl Limits {
             common,
             defined: terms,
             setting: arc_swap::ArcSwap::from_pointee(setting),
+            ends_ns: AtomicU64::new(u64::MAX),
             keys: Keys::new(definition.keys_max),
             counters: super::counters::Counters::default(),
         });
@@ -148,6 +152,11 @@ impl Limits {
         let _ = self.0.common.signals.try_send(Signal::CutOff);
     }
 
+    /// A beat was answered: this node is a member, and what it is lent is its own.
+    pub fn trusted(&self) {
+        let _ = self.0.common.signals.try_send(Signal::Trusted);
+    }
+
     /// A beat has told the version of the hive's limits.
     pub fn noticed(&self, version: u64) {
         let _ = self.0.common.signals.try_send(Signal::Version(version));
@@ -159,7 +168,7 @@ impl Limits {
     }
 }
 
-type Told = oneshot::Sender<Result<(), (usize, Denied)>>;
+type Told = oneshot::Sender<Result<Vec<Origin>, (usize, Denied)>>;
 
 /// What a request to the store was made for.
 enum Aim {
@@ -201,8 +210,11 @@ pub struct Service {
     set: BTreeSet<Name>,
     /// Grows with every ask for slots.
     seq: u64,
+    /// While nobody answers the heartbeat no slots are asked for: they would end with a burial that nobody here hears of.
+    cut_off: bool,
     /// Hive time at a moment of ours.
     hive_ms: Option<(u64, u64)>,
+    boot: Arc<dyn Clock>,
     compared: (Moment, u64),
 }
 
@@ -210,7 +222,7 @@ impl Service {
     pub fn new(config: Config) -> (Service, Limits) {
         let (signals, heard) = mpsc::channel(SIGNALS_MAX);
         let standing = Standing::new(config.expected_nodes, config.store_budget);
-        let compared = (BootClock.now(), config.clock.now_ns());
+        let compared = (config.boot.now(), config.clock.now_ns());
         let common = Arc::new(Common::new(config.clock, standing, signals));
         let registry = Arc::new(Registry { common, limits: RwLock::default() });
         let service = Service {
@@ -231,7 +243,9 @@ impl Service {
             told: BTreeSet::new(),
             set: BTreeSet::new(),
             seq: 0,
+            cut_off: false,
             hive_ms: None,
+            boot: config.boot,
             compared,
         };
         (service, Limits(registry))
@@ -242,12 +256,15 @@ impl Service {
         let mut shutdown = pin!(shutdown);
         loop {
             let wait = self.wait();
+            // Answers before questions, which never end: each of them was waited for, and there are few.
             tokio::select! {
+                biased;
                 () = &mut shutdown => {
                     // From now on nothing is asked for; whoever comes finds that out by itself.
                     self.heard.close();
                     return self.registry.all().iter().for_each(|state| each_key(state, State::close));
                 }
+                Some(landed) = self.flights.next(), if !self.flights.is_empty() => self.land(landed),
                 Some(signal) = self.heard.recv() => {
                     self.hear(signal);
                     // Whatever else has come meanwhile goes out in the same request.
@@ -256,7 +273,6 @@ impl Service {
                         self.hear(signal);
                     }
                 }
-                Some(landed) = self.flights.next(), if !self.flights.is_empty() => self.land(landed),
                 () = tokio::time::sleep(wait) => {}
             }
             self.compare_clocks();
@@ -284,8 +300,10 @@ impl Service {
             Signal::Wake { limit, key, at_ns } => self.wake(&limit, key, at_ns),
             Signal::Call { limit, key, started_ns, call } => self.call(limit, key, started_ns, call),
             Signal::TakeAll { takes, told } => self.take_all(takes, told, true),
-            Signal::Refund { limit, key, permits } => {
-                let window = self.window(&limit);
+            Signal::Refund { limit, key, permits, end_ms } => {
+                let now = || self.window(&limit).map(|window| window.end_ms);
+                let end_ms = if crate::planted::on("refund into any window") { now() } else { end_ms };
+                let window = end_ms.map(|end_ms| Window { start_ms: 0, end_ms });
                 let exact = Exact { limit: limit.name.clone(), key: Key(key), cost: permits, window };
                 self.ask(Aim::Refund, ledger::Request::Refund(vec![exact]));
             }
@@ -298,7 +316,11 @@ impl Service {
                 self.each_with_slots(State::hold_again);
             }
             Signal::Named(_) => {}
-            Signal::CutOff => self.each_with_slots(State::let_go),
+            Signal::CutOff => {
+                self.cut_off = true;
+                self.each_with_slots(State::let_go);
+            }
+            Signal::Trusted => self.cut_off = false,
         }
     }
 
@@ -350,15 +372,10 @@ impl Service {
 
     /// What the limits stand on has changed: new settings, and everybody who waits is looked at.
     fn restand(&mut self) {
-        let standing = *self.registry.common.standing();
         for state in self.registry.all() {
             let before = state.setting.load_full();
-            let setting = standing.setting(&before.terms);
-            if setting != *before {
-                state.setting.store(Arc::new(setting));
-                if setting.footing != before.footing {
-                    self.tell_all(&state);
-                }
+            if state.set(&before.terms).footing != before.footing {
+                self.tell_all(&state);
             }
         }
     }
@@ -381,7 +398,7 @@ impl Service {
     }
 
     fn compare_clocks(&mut self) {
-        let (boot, local_ns) = (BootClock.now(), self.now_ns());
+        let (boot, local_ns) = (self.boot.now(), self.now_ns());
         let by_boot = boot.since(self.compared.0);
         let by_counter = Duration::from_nanos(local_ns.saturating_sub(self.compared.1));
         if by_boot >= COMPARE_EVERY {
@@ -395,7 +412,8 @@ impl Service {
     }
 
     fn call(&mut self, limit: Arc<State>, key: u128, started_ns: u64, call: Call) {
-        if self.registry.common.standing().breaker.is_open() {
+        let is_open = self.registry.common.standing().breaker.is_open();
+        if is_open || (self.cut_off && matches!(call, Call::Hold { .. })) {
             limit.failed(key, started_ns, call);
             return;
         }

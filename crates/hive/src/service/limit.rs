@@ -82,9 +82,9 @@ impl Shared {
             let mut config = Config::new(self.store().clone(), node);
             config.expected_nodes = self.expected_nodes;
             config.weight = u64::from(self.weight);
-            if !self.store().capabilities().durable {
-                config.store_budget = Standing::MEMORY_BUDGET;
-            }
+            let durable = self.store().capabilities().durable;
+            let usual = if durable { Standing::STORE_BUDGET } else { Standing::MEMORY_BUDGET };
+            config.store_budget = self.store_budget.unwrap_or(usual);
             let (service, limits) = Service::new(config);
             spawn(service);
             limits
@@ -117,6 +117,12 @@ impl Shared {
     pub(super) fn limits_learn_engaged(&self, engaged: Engaged) {
         if let Some(limits) = self.limits() {
             tell_engaged(limits, engaged);
+        }
+    }
+
+    pub fn limits_are_trusted(&self) {
+        if let Some(limits) = self.limits() {
+            limits.trusted();
         }
     }
 

@@ -26,6 +26,9 @@ pub struct Options {
     /// How long traffic counts, at most 30 s.
     pub engaged_ttl: Duration,
     pub expected_nodes: u64,
+    /// Operations a second that the store bears for one limit, from all nodes together. Nothing said: 500, or 5,000 where
+    /// the store keeps nothing on a disk.
+    pub store_budget: Option<u64>,
     /// What the program limits, with all nodes together; more can be declared later.
     pub limits: Vec<Definition>,
     /// How long work under a lease may take to come to an end before it is handed over.
@@ -66,6 +69,7 @@ impl Options {
             count_every,
             engaged_ttl,
             expected_nodes,
+            store_budget: None,
             limits: Vec::new(),
             leave_within,
             eligible: true,

@@ -88,6 +88,7 @@ pub(super) struct Shared {
     /// Whose shards this node has said to take.
     pub(super) sources: Vec<String>,
     pub(super) expected_nodes: u64,
+    pub(super) store_budget: Option<u64>,
     pub(super) weight: u32,
     pub(super) limits: OnceLock<Limits>,
     pub(super) limits_version: AtomicU64,
@@ -119,6 +120,7 @@ impl Shared {
             bell,
             sources: options.sources.clone(),
             expected_nodes: options.expected_nodes,
+            store_budget: options.store_budget,
             weight: options.weight.unwrap_or(WEIGHT),
             limits: OnceLock::new(),
             limits_version: AtomicU64::new(0),

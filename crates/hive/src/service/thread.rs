@@ -221,6 +221,7 @@ impl Heart {
             Effect::Trust(until) => {
                 self.trust_until = Some(until);
                 self.shared.set_trust(until);
+                self.shared.limits_are_trusted();
             }
             Effect::Changed { view, events } => self.shared.set_view(view, events),
             Effect::Engaged(engaged) => self.shared.set_engaged(engaged),

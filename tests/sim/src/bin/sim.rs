@@ -1,18 +1,20 @@
-//! `sim [--hive] [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1
+//! `sim [--hive | --limits] [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug PB-n]`: plays seeds; exits with 1
 //! if one of them fails. What fails is cut down first, so that what is shown is small. With `--hive` there is no engine:
-//! the hives alone, under more faults of clocks and store.
+//! the hives alone, under more faults of clocks and store; with `--limits` the limiters alone.
 
 use std::{process::ExitCode, time::Instant};
 
 use honeyflow_sim::{
     campaign::{describe, play, play_with},
-    hive, minimise,
+    hive,
+    limit::trouble,
+    minimise,
     options::Options,
     world,
 };
 
 const USAGE: &str = "usage: sim [--seeds N] [--start S] [--seed X [--set OPTION=N]… [--watch KEY]] [--bug NAME]\n       \
-                     sim --hive [--seeds N] [--start S] [--seed X] [--bug NAME]";
+                     sim --hive | --limits [--seeds N] [--start S] [--seed X] [--bug NAME]";
 #[cfg(not(feature = "planted"))]
 const NO_BUGS: &str = "sim: bugs are only in builds with `--features planted`, which a release refuses";
 /// So many failing seeds are cut down; the others are shown as they are.
@@ -20,6 +22,7 @@ const CUT_DOWN_MAX: usize = 3;
 
 struct Asked {
     hive: bool,
+    limits: bool,
     start: u64,
     seeds: u64,
     bug: Option<String>,
@@ -44,8 +47,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if asked.hive {
-        return hives(&asked);
+    if asked.hive || asked.limits {
+        return alone(&asked);
     }
     let options = match asked.options(asked.start) {
         Ok(options) => options,
@@ -90,50 +93,60 @@ fn tell_how_far(done: u64, of: u64) {
     }
 }
 
-fn hives(asked: &Asked) -> ExitCode {
+/// A part without the engine.
+fn alone(asked: &Asked) -> ExitCode {
     if asked.watch.is_some() || !asked.set.is_empty() {
-        eprintln!("sim: a hive has neither options to set nor keys to watch\n{USAGE}");
+        eprintln!("sim: neither a hive nor limits have options to set or keys to watch\n{USAGE}");
         return ExitCode::from(2);
     }
     if let Some(bug) = &asked.bug {
-        return hives_with_bug(bug, asked);
+        return alone_with_bug(bug, asked);
     }
-    let began = Instant::now();
-    let report = hive::campaign::play(asked.start, asked.seeds, 25, |done| tell_how_far(done, asked.seeds));
-    for outcome in &report.failed {
-        println!("{}", hive::campaign::describe(outcome));
-    }
-    println!("{report}; {:.1} seeds/s", report.seeds as f64 / began.elapsed().as_secs_f64().max(0.001));
-    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    let (began, shown) = (Instant::now(), |done| tell_how_far(done, asked.seeds));
+    let (failed, told, seeds, is_good) = if asked.limits {
+        let report = trouble::campaign::play(asked.start, asked.seeds, 25, shown);
+        let failed: Vec<String> = report.failed.iter().map(trouble::campaign::describe).collect();
+        (failed, report.to_string(), report.seeds, report.is_good())
+    } else {
+        let report = hive::campaign::play(asked.start, asked.seeds, 25, shown);
+        let failed: Vec<String> = report.failed.iter().map(hive::campaign::describe).collect();
+        (failed, report.to_string(), report.seeds, report.is_good())
+    };
+    failed.iter().for_each(|outcome| println!("{outcome}"));
+    println!("{told}; {:.1} seeds/s", seeds as f64 / began.elapsed().as_secs_f64().max(0.001));
+    if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Plays hives with a bug switched on until one of them finds it.
+/// Plays with a bug switched on until a seed finds it.
 #[cfg(feature = "planted")]
-fn hives_with_bug(bug: &str, asked: &Asked) -> ExitCode {
+fn alone_with_bug(bug: &str, asked: &Asked) -> ExitCode {
     honeyflow_hive::planted::plant(Some(Box::leak(bug.to_owned().into_boxed_str())));
+    let breaches = |seed| if asked.limits { trouble::run(seed).breaches } else { hive::check::run(seed).breaches };
     for seed in asked.start..asked.start + asked.seeds {
-        if let Some(breach) = hive::check::run(seed).breaches.first() {
+        if let Some(breach) = breaches(seed).first() {
             println!("{bug} is found by seed {seed}: {breach}");
             return ExitCode::SUCCESS;
         }
     }
-    println!("{bug} was not found by {} hives from {} on", asked.seeds, asked.start);
+    println!("{bug} was not found by {} seeds from {} on", asked.seeds, asked.start);
     ExitCode::from(1)
 }
 
 #[cfg(not(feature = "planted"))]
-fn hives_with_bug(_: &str, _: &Asked) -> ExitCode {
+fn alone_with_bug(_: &str, _: &Asked) -> ExitCode {
     eprintln!("{NO_BUGS}");
     ExitCode::from(2)
 }
 
 fn read(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let mut asked = Asked { hive: false, start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
+    let mut asked =
+        Asked { hive: false, limits: false, start: 1, seeds: 1000, bug: None, watch: None, set: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
         match word.as_str() {
             "--hive" => asked.hive = true,
+            "--limits" => asked.limits = true,
             "--seeds" => asked.seeds = number(value()?)?,
             "--start" => asked.start = number(value()?)?,
             "--seed" => (asked.start, asked.seeds) = (number(value()?)?, 1),

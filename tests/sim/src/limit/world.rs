@@ -182,7 +182,7 @@ impl World<'_> {
                     let drawn = self.store.answer(&self.stored, &asked, now_ms);
                     let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
                     let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1));
-                    let drawn = Drawn { given, retry_ms, pool, full_ms: 0, booked, begins_ms };
+                    let drawn = Drawn { given, retry_ms, pool, full_ms: 0, window_ms: 0, booked, begins_ms };
                     self.push(now_ns + TRIP_NS / 2, Event::Answer { node, draw, drawn });
                 }
             }

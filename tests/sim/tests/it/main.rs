@@ -6,3 +6,4 @@ mod conformance;
 mod hive;
 mod limits;
 mod seeds;
+mod trouble;

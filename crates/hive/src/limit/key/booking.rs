@@ -7,9 +7,9 @@
 //! A second that is booked and not used is taken from everybody. Whoever finds that it does not use what it books, because
 //! its requests come in bursts or are few, leaves it for a while, each time twice as long, and draws from the pool.
 
-use super::{Drawn, Flying, Key, Setting};
+use super::{Drawn, Flying, Key, Setting, pool::LIFE_PERCENT};
 use crate::limit::{
-    definition::{MILLISECOND, SECOND},
+    definition::{Decider, MILLISECOND, SECOND},
     drip::{Drip, Drips},
 };
 
@@ -94,7 +94,9 @@ impl<W> Key<W> {
         (permits * beyond, requests * beyond)
     }
 
-    pub(super) fn booked(&mut self, flying: &Flying, answer: Option<Drawn>, now_ns: u64, life_ns: u64) {
+    pub(super) fn booked(&mut self, flying: &Flying, answer: Option<Drawn>, now_ns: u64, setting: &Setting) {
+        let Decider::Pool { life_ns } = setting.terms.decider else { return };
+        let life_ns = life_ns / 100 * LIFE_PERCENT;
         if flying.book == 0 {
             return;
         }
@@ -113,7 +115,7 @@ impl<W> Key<W> {
         }
         let drip = Drip::new(drawn.booked, cut, drawn.begins_ms, flying.started_ns, now_ns, life_ns);
         if let Some(drip) = drip {
-            self.booking.drips.add(drip);
+            self.booking.drips.add(drip.until(setting.ends_ns));
         }
     }
 

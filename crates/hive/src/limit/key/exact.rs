@@ -51,7 +51,8 @@ impl<W> Key<W> {
             Some(drawn) if drawn.given >= waiter.cost => {
                 self.admitted += waiter.cost;
                 let waited_ns = now_ns.saturating_sub(waiter.since_ns);
-                effects.push(Effect::Grant { token: waiter.token, origin: Origin::Ledger, waited_ns });
+                let origin = Origin::taken(started_ns, drawn.full_ms, drawn.window_ms);
+                effects.push(Effect::Grant { token: waiter.token, origin, waited_ns });
             }
             Some(drawn) => {
                 // From the start: the store may have decided as early as that.

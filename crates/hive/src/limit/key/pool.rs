@@ -36,7 +36,7 @@ const SOON_NS: u64 = 25 * MILLISECOND;
 const POUR_MIN: u64 = 16;
 
 /// What a batch may live, out of a hundred: the rest is for clocks that run at different rates.
-const LIFE_PERCENT: u64 = 99;
+pub(super) const LIFE_PERCENT: u64 = 99;
 
 /// A little slower than batches are long.
 fn pace_ns(setting: &Setting) -> u64 {
@@ -217,11 +217,12 @@ impl<W> Key<W> {
             return;
         };
         self.observe(now_ns, stock);
-        self.booked(&flying, answer.filter(|_| !self.is_void(started_ns)), now_ns, life_ns / 100 * LIFE_PERCENT);
-        if self.is_void(started_ns) {
+        if answer.is_some() && self.is_void(started_ns) {
             // Spent as well: it was drawn under what does not hold any more.
+            self.booked(&flying, None, now_ns, setting);
             return self.attend_pool(now_ns, life_ns, setting, stock, effects);
         }
+        self.booked(&flying, answer, now_ns, setting);
         let pace_ns = pace_ns(setting);
         let Some(drawn) = answer else {
             // Not known to be dry; a store that fails is asked again at the pace of one that is.
@@ -230,7 +231,8 @@ impl<W> Key<W> {
             self.draw_at_ns = self.paced_until_ns;
             return;
         };
-        let batch = Batch::new(drawn.given, dies_at_ns(started_ns, life_ns)).alive(now_ns);
+        let dies_ns = dies_at_ns(started_ns, life_ns).min(setting.ends_ns);
+        let batch = Batch::new(drawn.given, dies_ns).alive(now_ns);
         if self.queue.is_empty() {
             let low = low_mark(self.demand.within(now_ns, setting.batch_ns)).max(batch.count / 2);
             stock.install(now_ns, batch, if self.is_relaxed(now_ns, life_ns, setting) { 0 } else { low });
@@ -250,6 +252,22 @@ impl<W> Key<W> {
             let until_ns = now_ns.saturating_add(drawn.retry_ms.saturating_mul(MILLISECOND));
             self.refused = Some(Refused { until_ns, cost: 1, version: setting.terms.version });
         }
+        self.attend_pool(now_ns, life_ns, setting, stock, effects);
+    }
+
+    /// It was drawn under another definition than is in force here: nothing of it counts.
+    pub fn spent(
+        &mut self,
+        started_ns: u64,
+        now_ns: u64,
+        setting: &Setting,
+        stock: &Stock,
+        effects: &mut Vec<Effect<W>>,
+    ) {
+        let Decider::Pool { life_ns } = setting.terms.decider else { return };
+        let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
+        self.observe(now_ns, stock);
+        self.booked(&flying, None, now_ns, setting);
         self.attend_pool(now_ns, life_ns, setting, stock, effects);
     }
 

@@ -9,6 +9,7 @@ const IDLE_NS: u64 = SECOND;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slots {
+    /// By the store's word: so many may be in use. Fewer than are, if it has given them to others.
     held: u64,
     used: u64,
     /// The fewest that were free since `idle_since_ns`.
@@ -62,7 +63,7 @@ impl<W> Key<W> {
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            let slots = self.slots.used.saturating_add(waiting).min(setting.terms.burst);
+            let slots = self.slots.used.saturating_add(waiting).min(setting.terms.burst).max(self.slots.used);
             self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
             effects.push(Effect::Hold { slots });
             return;
@@ -73,7 +74,7 @@ impl<W> Key<W> {
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            let slots = self.slots.held;
+            let slots = self.slots.held.max(self.slots.used);
             self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
             effects.push(Effect::Hold { slots });
             return;
@@ -113,7 +114,8 @@ impl<W> Key<W> {
         match answer {
             Some(held) => {
                 self.slots.unsure = false;
-                self.slots.held = held.max(self.slots.used);
+                self.slots.held =
+                    if crate::planted::on("returned slots are lent") { held.max(self.slots.used) } else { held };
                 if held < flying.want {
                     self.paced_until_ns = started_ns + setting.batch_ns;
                 }
@@ -126,9 +128,9 @@ impl<W> Key<W> {
         self.attend_slots(now_ns, setting, effects);
     }
 
-    /// The node has another identity: nothing is held under it yet.
+    /// The node has another identity: nothing is held under it yet, and what comes back is not ours to lend.
     pub fn hold_again(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
-        self.slots.held = self.slots.used;
+        self.slots.held = 0;
         self.flying = None;
         if self.slots.used > 0 {
             self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used, book: 0 });
@@ -136,10 +138,12 @@ impl<W> Key<W> {
         }
     }
 
-    /// This node may have been buried, and others given what it held: nothing more is lent of it.
+    /// This node may have been buried, and others given what it held: nothing more is lent of it, nor of what a call that is
+    /// under way may bring.
     pub fn let_go(&mut self) {
-        self.slots.held = self.slots.used;
+        self.slots.held = 0;
         self.slots.unsure = true;
+        self.flying = None;
     }
 
     /// A guard was dropped.

@@ -8,12 +8,12 @@ use super::{Aim, Landed, Service, State, Told, ledger};
 use crate::{
     contract::{
         Reply,
-        limit::{Denial, MICRO},
+        limit::{Denial, Left, MICRO},
     },
     limit::{
-        definition::{MILLISECOND, SECOND},
+        definition::{Decider, MILLISECOND, SECOND},
         handle::Denied,
-        key::{Drawn, PATIENCE_NS, Reason},
+        key::{Drawn, Origin, PATIENCE_NS, Reason},
     },
 };
 
@@ -43,7 +43,7 @@ impl Service {
             Aim::Draws(draws) => self.land_draws(draws, reply),
             Aim::Take { limit, key, call, cost, again } => self.land_take(limit, key, call, cost, again, reply),
             Aim::Slots(asks) => self.land_slots(asks, reply),
-            Aim::All { takes, told, again } => self.land_all(takes, told, again, reply.as_ref()),
+            Aim::All { takes, told, again } => self.land_all(takes, told, again, asked_ns, reply.as_ref()),
             Aim::Refund => {}
             Aim::Limits => self.land_limits(asked_ns, reply),
             Aim::Set(name) => self.land_set(name, reply.as_ref()),
@@ -88,12 +88,18 @@ impl Service {
                 Some(Ok(drawn)) => {
                     limit.counters.pool.store(drawn.pool_u / MICRO, Ordering::Relaxed);
                     self.noticed(&limit, drawn.version);
+                    // How long it may live is another definition's, and so is how much there may be of it.
+                    let own = limit.setting.load().terms.version;
+                    if drawn.version != own && !crate::planted::on("batch of another definition") {
+                        limit.spent(key, started_ns);
+                        continue;
+                    }
                     if drawn.booked > 0 {
                         limit.counters.booked_until_ns.store(self.now_ns() + 2 * SECOND, Ordering::Relaxed);
                     }
                     let ledger::Drawn { granted: given, pool_u, retry_ms, booked, begins_ms, .. } = drawn;
                     let (pool, retry_ms) = (pool_u / MICRO, retry_ms.unwrap_or(1000));
-                    Some(Drawn { given, retry_ms, pool, full_ms: 0, booked, begins_ms })
+                    Some(Drawn { given, retry_ms, pool, full_ms: 0, window_ms: 0, booked, begins_ms })
                 }
                 Some(Err(_)) => {
                     self.read_limits();
@@ -115,11 +121,12 @@ impl Service {
         reply: Option<ledger::Reply>,
     ) {
         let answer = match reply {
-            Some(ledger::Reply::Admitted { left, .. }) => {
+            Some(ledger::Reply::Admitted { hive_ms, left }) => {
                 let drawn = Drawn::now(cost, 0);
                 Some(left.first().map_or(drawn, |left| {
                     self.noticed(&limit, left.version);
-                    Drawn { pool: left.pool_u / MICRO, full_ms: left.full_ms, ..drawn }
+                    let window_ms = window_ms(&limit, left, hive_ms);
+                    Drawn { pool: left.pool_u / MICRO, full_ms: left.full_ms, window_ms, ..drawn }
                 }))
             }
             Some(ledger::Reply::Denied(denied)) => match denied.why {
@@ -165,20 +172,25 @@ impl Service {
         takes: Vec<(Arc<State>, u128, u64)>,
         told: Told,
         again: bool,
+        asked_ns: u64,
         reply: Option<&ledger::Reply>,
     ) {
         let deny = |at: usize, retry_ns: u64, reason: Reason| {
             let refusing = takes.get(at).or(takes.first());
             let denied: Option<Denied> = refusing.map(|(limit, ..)| limit.denied(retry_ns, reason));
             // Only nothing at all is refused by nobody.
-            denied.map_or(Ok(()), |denied| Err((at, denied)))
+            denied.map_or(Ok(Vec::new()), |denied| Err((at, denied)))
         };
         let verdict = match reply {
-            Some(ledger::Reply::Admitted { .. }) => {
+            Some(ledger::Reply::Admitted { hive_ms, left }) => {
                 for (limit, _, cost) in &takes {
                     limit.counters.admitted.fetch_add(*cost, Ordering::Relaxed);
                 }
-                Ok(())
+                let each = takes.iter().zip(left);
+                let origin = |((limit, ..), left): (&(Arc<State>, u128, u64), &Left)| {
+                    Origin::taken(asked_ns, left.full_ms, window_ms(limit, left, *hive_ms))
+                };
+                Ok(each.map(origin).collect())
             }
             Some(ledger::Reply::Denied(denied)) => match denied.why {
                 Denial::Empty { retry_ms, .. } => {
@@ -203,5 +215,13 @@ impl Service {
         if version != limit.setting.load().terms.version && !self.reading {
             self.read_limits();
         }
+    }
+}
+
+/// When the window ends that it was taken in; 0 if there are none.
+fn window_ms(limit: &State, left: &Left, hive_ms: u64) -> u64 {
+    match limit.setting.load().terms.decider {
+        Decider::Calendar(_) => hive_ms.saturating_add(left.full_ms),
+        _ => 0,
     }
 }

@@ -14,7 +14,7 @@
 //! So a limit that a person has set lasts until what is told changes itself. Each process looks once: a fleet of two
 //! minds does not quarrel, the last one that started is right.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use honeyflow_event::Name;
 
@@ -29,6 +29,9 @@ const TOLD: &str = "told/";
 
 /// What was booked under the old definition has ended by then.
 pub const BOOKED_MS: u64 = 2 * SLOT_MS;
+
+/// No node knows the store's clock less well than a call may take.
+const EARLY_MS: u64 = 1_000;
 
 /// Under this name the store keeps what a limit was last told to be. It limits nothing.
 pub fn told_name(limit: &str) -> Name {
@@ -55,7 +58,11 @@ impl Service {
 
     pub(super) fn land_limits(&mut self, asked_ns: u64, reply: Option<ledger::Reply>) {
         self.reading = false;
-        let Some(ledger::Reply::Limits { hive_ms, version, limits }) = reply else { return };
+        let Some(ledger::Reply::Limits { hive_ms, version, limits }) = reply else {
+            // Soon: a change that it would have told of comes into force after two heartbeats.
+            self.read_at_ns = Some(self.now_ns().saturating_add(SECOND / 4));
+            return;
+        };
         let answered_ns = self.now_ns();
         self.version = version;
         for state in self.registry.all() {
@@ -64,14 +71,28 @@ impl Service {
                 continue;
             };
             let terms = state.defined.under(stored.now.rule, stored.now.version);
-            if state.setting.load().terms.version != stored.now.version {
+            let own = state.setting.load().terms.version;
+            // A lower one is in force here a little sooner than there.
+            let is_early = |next: &Definition| next.version == own && next.effective_ms < hive_ms + EARLY_MS;
+            if own != stored.now.version && !stored.next.as_ref().is_some_and(is_early) {
                 self.put_in_force(&state, terms);
             }
-            if let Some(next) = stored.next {
+            self.forget_changes(&state, stored.next.map(|next| next.version));
+            if let Some(next) = stored.next.filter(|next| !is_early(next)) {
                 self.plan(&state, terms, next, hive_ms, asked_ns, answered_ns);
             }
             let told = limits.iter().find(|limit| *limit.name == *told_name(&state.name));
             self.tell(&state, stored, told);
+        }
+    }
+
+    /// What was to come and is not told of any more does not come: the store has lost it.
+    fn forget_changes(&mut self, state: &Arc<State>, next: Option<u64>) {
+        let planned = self.changes.len();
+        self.changes.retain(|change| !Arc::ptr_eq(&change.limit, state) || next == Some(change.terms.version));
+        if self.changes.len() < planned {
+            state.ends_ns.store(u64::MAX, Ordering::Relaxed);
+            state.set(&state.setting.load().terms);
         }
     }
 
@@ -141,8 +162,12 @@ impl Service {
         }
         let terms = state.defined.under(next.rule, next.version);
         let wait_ns = next.effective_ms.saturating_sub(hive_ms).saturating_mul(1_000_000);
-        let from_ns = if is_lower(&terms, &now) { asked_ns } else { answered_ns };
-        self.changes.push(Change { at_ns: from_ns.saturating_add(wait_ns), limit: state.clone(), terms });
+        let lowers = is_lower(&terms, &now);
+        let at_ns = if lowers { asked_ns } else { answered_ns }.saturating_add(wait_ns);
+        if lowers {
+            state.end_at(at_ns);
+        }
+        self.changes.push(Change { at_ns, limit: state.clone(), terms });
     }
 
     pub(super) fn change_limits(&mut self, now_ns: u64) {
@@ -156,8 +181,8 @@ impl Service {
 
     fn put_in_force(&mut self, state: &Arc<State>, terms: Terms) {
         let before = state.setting.load().terms;
-        let setting = self.registry.common.standing().setting(&terms);
-        state.setting.store(Arc::new(setting));
+        state.ends_ns.store(u64::MAX, Ordering::Relaxed);
+        state.set(&terms);
         if is_lower(&terms, &before) {
             state.void();
         }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::limit::{
+    definition::SECOND,
     gcra::{FullAt, Share},
     rate::Rate,
 };
@@ -91,8 +92,28 @@ fn a_wait_that_was_named_is_long_enough_and_no_longer() {
     let full_at = FullAt::default();
     let wait = full_at.take(&share, 0, 1).unwrap_err();
     assert!(full_at.take(&share, wait - 1, 1).is_err());
-    assert!(full_at.take(&share, wait, 1).is_ok());
+    let taken = full_at.take(&share, wait, 1).unwrap();
     assert_eq!(full_at.left(&share, wait), 0);
-    full_at.put_back(&share, 1);
+    full_at.put_back(&share, taken, wait, 1);
     assert!(full_at.take(&share, wait, 1).is_ok(), "what was put back can be taken again");
+}
+
+/// HV-60, HV-64: what comes back once the bucket may have been full is more than there was, and counts for nothing.
+#[test]
+fn hv_64_what_comes_back_late_to_a_share_is_spent() {
+    // Ten a second, five at once.
+    let share = Share::new(Rate::per_second(10), 1, 5, 0);
+    let (full_at, tenth) = (FullAt::default(), SECOND / 10);
+    let start = SECOND;
+    let all = |now| (0..20).filter(|_| full_at.take(&share, now, 1).is_ok()).count();
+    let [first, second] = [(); 2].map(|()| full_at.take(&share, start, 1).unwrap());
+    full_at.put_back(&share, first, start + tenth / 2, 1);
+    // With the first one back it is full a tenth of a second after the start, not two.
+    let later = start + tenth + tenth / 2;
+    assert_eq!(all(later), 5);
+    full_at.put_back(&share, second, later, 1);
+    assert_eq!(all(later), 0, "it had been full since");
+    let third = full_at.take(&share, later + tenth, 1).unwrap();
+    full_at.put_back(&share, third, later + tenth, 1);
+    assert_eq!(all(later + tenth), 1, "at once it is worth what it was");
 }

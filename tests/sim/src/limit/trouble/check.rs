@@ -1,0 +1,214 @@
+//! Whether anything was admitted that should not have been: window by window, against what was in force when.
+
+use std::{collections::BTreeMap, hash::Hasher};
+
+use honeyflow_hive::{
+    contract::limit::{MICRO, Rule},
+    limit::Definition,
+};
+use honeyflow_invariant::{
+    Breach,
+    rate::{Bound, Extra, Given, rate_holds_but_for},
+};
+
+use super::{
+    history::{Counts, Decided, Excuse, Force, History, Taken},
+    plan::{BOTH, CALENDAR, EXACT, POOL, Plan, SECOND},
+    play::play,
+    world::definitions,
+};
+
+/// What a seed came to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub plan: Plan,
+    pub breaches: Vec<Breach>,
+    pub counts: Counts,
+    pub trace: u64,
+    pub simulated_ms: u64,
+}
+
+pub fn run(seed: u64) -> Outcome {
+    run_plan(&Plan::draw(seed))
+}
+
+pub fn run_plan(plan: &Plan) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let (mut history, mut breaches, end_ns) = runtime.expect("a runtime").block_on(play(plan));
+    breaches.append(&mut history.breaches);
+    breaches.extend(pools_hold(&history));
+    breaches.extend(shares_hold(&history));
+    breaches.extend([EXACT, BOTH[0], BOTH[1]].into_iter().flat_map(|limit| decisions_hold(limit, &history)));
+    breaches.extend(
+        [EXACT, CALENDAR, BOTH[0], BOTH[1]].into_iter().flat_map(|limit| nothing_from_nowhere(limit, &history)),
+    );
+    breaches.extend(quotas_hold(plan, &history));
+    let mut counts = history.counts;
+    let windows = history.taken.iter().filter_map(|taken| taken.window).map(|window| window.end_ms);
+    counts.turned = windows.collect::<std::collections::BTreeSet<_>>().len().saturating_sub(1) as u64;
+    Outcome { plan: plan.clone(), breaches, counts, trace: trace(&history), simulated_ms: end_ns / 1_000_000 }
+}
+
+fn per_second_u(rule: Rule) -> u64 {
+    rule.rate_u * 1_000 / rule.period_ms.max(1)
+}
+
+fn us(ns: u64) -> u64 {
+    ns / 1_000
+}
+
+/// What a limit may have had on top, and in which time.
+fn extras(limit: &str, history: &History) -> Vec<Extra> {
+    let forces = history.laws.get(limit).map_or(&[][..], |law| &law.in_force);
+    let most = |of: fn(&Force) -> u64| forces.iter().map(of).max().unwrap_or(0);
+    let burst = most(|force| force.rule.burst_u) / MICRO;
+    let rate = most(|force| per_second_u(force.rule)).div_ceil(MICRO);
+    let life_us = most(|force| force.rule.batch_life_ms()) * 1_000;
+    let two_seconds = 2_200_000;
+    let extra = |excuse: &Excuse| match *excuse {
+        Excuse::Forgot { at_ns } => {
+            Extra { from_us: us(at_ns), until_us: us(at_ns) + life_us + two_seconds, permits: burst }
+        }
+        Excuse::Ahead { at_ns, by_ms } => Extra {
+            from_us: us(at_ns),
+            until_us: us(at_ns) + life_us + two_seconds,
+            permits: (rate * by_ms).div_ceil(1_000),
+        },
+        // What it had in stock or booked, until it finds out.
+        Excuse::Slept { until_ns } => {
+            Extra { from_us: us(until_ns), until_us: us(until_ns) + 1_200_000 + life_us, permits: burst + rate }
+        }
+    };
+    history.excuses.iter().map(extra).collect()
+}
+
+/// HV-60, HV-71, HI-7: of the store's permits, in every window within one definition.
+fn pools_hold(history: &History) -> Vec<Breach> {
+    let Some(law) = history.laws.get(POOL) else { return Vec::new() };
+    let extras = extras(POOL, history);
+    let of_store = |taken: &&Taken| taken.limit == POOL && taken.share.is_none();
+    let mut by_key: BTreeMap<&str, Vec<&Taken>> = BTreeMap::new();
+    for taken in history.taken.iter().filter(of_store) {
+        by_key.entry(taken.key).or_default().push(taken);
+    }
+    let mut breaches = Vec::new();
+    for (key, taken) in by_key {
+        for (at, force) in law.in_force.iter().enumerate() {
+            let until_ns = law.in_force.get(at + 1).map_or(u64::MAX, |next| next.from_ns);
+            let within = taken.iter().filter(|taken| (force.from_ns..until_ns).contains(&taken.at_ns));
+            let given: Vec<Given> = within.map(|taken| given(taken)).collect();
+            // The store counts in milliseconds; where batches live long, that is within what they die early. And what it
+            // decides by itself is as old as its answer.
+            let grain_u = match force.rule.batch_life_ms() {
+                _ if force.rule.burst_u < 4 * MICRO => per_second_u(force.rule),
+                0..20 => per_second_u(force.rule),
+                20..100 => per_second_u(force.rule) / 1_000 + MICRO,
+                _ => 0,
+            };
+            let bound = Bound { per_second_u: per_second_u(force.rule), burst_u: force.rule.burst_u + grain_u };
+            breaches.extend(rate_holds_but_for(&format!("{POOL}/{key}"), bound, &extras, &given));
+        }
+    }
+    breaches
+}
+
+fn given(taken: &Taken) -> Given {
+    Given { at_us: us(taken.at_ns), permits: taken.permits }
+}
+
+/// HV-64, HV-30: each process, without the store, its part of the largest definition there was.
+fn shares_hold(history: &History) -> Vec<Breach> {
+    let mut by_process: BTreeMap<(u64, &str, &str), Vec<&Taken>> = BTreeMap::new();
+    for taken in history.taken.iter().filter(|taken| taken.share.is_some()) {
+        by_process.entry((taken.process, taken.limit, taken.key)).or_default().push(taken);
+    }
+    let mut breaches = Vec::new();
+    for ((process, limit, key), taken) in by_process {
+        let Some(law) = history.laws.get(limit) else { continue };
+        let parts = taken.iter().filter_map(|taken| taken.share).min().unwrap_or(1);
+        let most = |of: fn(&Force) -> u64| law.in_force.iter().map(of).max().unwrap_or(0);
+        // Of a quota, over its window; and clocks run at different rates.
+        let per_second_u = match limit {
+            CALENDAR => most(|force| force.rule.burst_u) / 3_600,
+            _ => most(|force| per_second_u(force.rule)),
+        };
+        let per_second_u = per_second_u / parts / 1_000 * 1_001 + 1_001;
+        let burst = (most(|force| force.rule.burst_u) / MICRO / 2 / parts).max(1);
+        let bound = Bound { per_second_u, burst_u: burst * MICRO };
+        let given: Vec<Given> = taken.iter().map(|taken| given(taken)).collect();
+        let name = format!("{limit}/{key}, process {process} alone, one of {parts}");
+        breaches.extend(rate_holds_but_for(&name, bound, &[], &given));
+    }
+    breaches
+}
+
+/// HV-65, HV-70: what the store admits by itself, as of its own time; what comes back may be given again.
+fn decisions_hold(limit: &'static str, history: &History) -> Vec<Breach> {
+    let Some(force) = history.laws.get(limit).and_then(|law| law.in_force.last()) else { return Vec::new() };
+    let decided = || history.decided.iter().filter(|one| one.limit == limit);
+    let back =
+        |one: &Decided| Extra { from_us: us(one.at_ns), until_us: us(one.at_ns), permits: one.permits.unsigned_abs() };
+    let mut extras = extras(limit, history);
+    extras.extend(decided().filter(|one| one.permits < 0).map(back));
+    let taken = decided().filter(|one| one.permits > 0);
+    let given: Vec<Given> =
+        taken.map(|one| Given { at_us: us(one.at_ns), permits: one.permits.unsigned_abs() }).collect();
+    let per_second_u = per_second_u(force.rule);
+    let bound = Bound { per_second_u, burst_u: force.rule.burst_u + per_second_u / 1_000 };
+    rate_holds_but_for(limit, bound, &extras, &given)
+}
+
+/// Whatever a program was given of a limit that the store decides on, the store has taken.
+fn nothing_from_nowhere(limit: &'static str, history: &History) -> Vec<Breach> {
+    let mut decided = history.decided.iter().filter(|one| one.limit == limit && one.permits > 0).peekable();
+    let (mut given, mut taken) = (0, 0);
+    for one in history.taken.iter().filter(|one| one.limit == limit && one.share.is_none()) {
+        while let Some(decided) = decided.next_if(|decided| decided.at_ns <= one.at_ns) {
+            taken += decided.permits.unsigned_abs();
+        }
+        given += one.permits;
+        if given > taken {
+            let what = format!("{limit}: {given} permits are in use, the store has given {taken}");
+            return vec![Breach::new("I18", what)];
+        }
+    }
+    Vec::new()
+}
+
+/// HV-65: no window of the calendar has more than its quota, whatever was given back and when.
+fn quotas_hold(plan: &Plan, history: &History) -> Vec<Breach> {
+    let quota = definitions(plan).iter().find(|one| &*one.name == CALENDAR).map_or(0, quota_of);
+    let mut used: BTreeMap<u64, u64> = BTreeMap::new();
+    let of_store = |taken: &&Taken| taken.limit == CALENDAR && taken.share.is_none();
+    for taken in history.taken.iter().filter(of_store) {
+        if let Some(window) = taken.window {
+            *used.entry(window.end_ms).or_default() += taken.permits;
+        }
+    }
+    let forgotten = history.excuses.iter().filter(|excuse| matches!(excuse, Excuse::Forgot { .. })).count() as u64;
+    let most = quota * (1 + forgotten);
+    let breach = |what: String| Breach::new("HV-65", what);
+    if history.went_back {
+        // The same hour may come again, with what is left of the next.
+        let (windows, total) = (used.len() as u64 + 1, used.values().sum::<u64>());
+        let above = total > most * windows;
+        return above.then(|| breach(format!("{CALENDAR}: {total} in {windows} windows"))).into_iter().collect();
+    }
+    let above = used.into_iter().filter(|(_, used)| *used > most);
+    above.map(|(end_ms, used)| breach(format!("{CALENDAR}: {used} in the window up to {end_ms}"))).collect()
+}
+
+fn quota_of(definition: &Definition) -> u64 {
+    honeyflow_hive::limit::Terms::of(definition).map_or(0, |terms| terms.burst)
+}
+
+fn trace(history: &History) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    for taken in &history.taken {
+        hasher.write_u64(taken.at_ns);
+        hasher.write_u64(taken.process);
+        hasher.write_u64(taken.permits);
+    }
+    hasher.write_u64(history.decided.len() as u64 * SECOND);
+    hasher.finish()
+}

@@ -1,0 +1,169 @@
+//! What happened, as far as somebody has to answer for it.
+
+use std::collections::BTreeMap;
+
+use honeyflow_hive::{
+    NodeId,
+    contract::limit::{Rule, Window},
+};
+
+/// Permits that a program was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    pub asked_ns: u64,
+    pub at_ns: u64,
+    /// A process: a machine that starts again is another one.
+    pub process: u64,
+    pub limit: &'static str,
+    pub key: &'static str,
+    /// Less what went back unused.
+    pub permits: u64,
+    /// Of the node's own share, which was a part in so many then.
+    pub share: Option<u64>,
+    /// The quota's window, if question and answer lie in one.
+    pub window: Option<Window>,
+}
+
+/// What the store decided by itself; what came back is negative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decided {
+    pub at_ns: u64,
+    pub limit: &'static str,
+    pub key: u128,
+    pub permits: i64,
+}
+
+/// Why more than usual may have been admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Excuse {
+    /// The store lost its rows.
+    Forgot { at_ns: u64 },
+    /// Its clock went ahead by so much.
+    Ahead { at_ns: u64, by_ms: u64 },
+    /// A node woke up whose clock had stood still.
+    Slept { until_ns: u64 },
+}
+
+/// What a limit was, from when on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Force {
+    pub from_ns: u64,
+    pub rule: Rule,
+}
+
+/// Definitions as the store has them, by its own clock.
+#[derive(Clone, Debug, Default)]
+pub struct Law {
+    now: Option<Rule>,
+    next: Option<(u64, Rule)>,
+    pub in_force: Vec<Force>,
+}
+
+impl Law {
+    pub fn set(&mut self, rule: Rule, effective_ms: u64, now_ns: u64, hive_ms: u64) {
+        self.look(now_ns, hive_ms);
+        match self.now {
+            None => self.now = Some(rule),
+            Some(_) => {
+                if let Some((_, newest)) = self.next {
+                    self.now = Some(newest);
+                }
+                self.next = Some((effective_ms, rule));
+            }
+        }
+        self.look(now_ns, hive_ms);
+    }
+
+    /// The store has forgotten; what was in force stays so until somebody defines it anew.
+    pub fn forget(&mut self) {
+        (self.now, self.next) = (None, None);
+    }
+
+    /// Which one is in force by now, and since when.
+    pub fn look(&mut self, now_ns: u64, hive_ms: u64) {
+        let Some(now) = self.now else { return };
+        let coming = self.next.filter(|(effective_ms, _)| *effective_ms <= hive_ms);
+        let rule = coming.map_or(now, |(_, rule)| rule);
+        let last = self.in_force.last().copied();
+        if last.is_none_or(|last| last.rule != rule) {
+            // The clock has not moved since the last look but by itself.
+            let late_ns =
+                coming.map_or(0, |(effective_ms, _)| (hive_ms - effective_ms) * 1_000_000 + now_ns % 1_000_000);
+            let from_ns = now_ns.saturating_sub(late_ns).max(last.map_or(0, |last| last.from_ns));
+            self.in_force.push(Force { from_ns, rule });
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    pub taken: Vec<Taken>,
+    pub decided: Vec<Decided>,
+    pub excuses: Vec<Excuse>,
+    pub laws: BTreeMap<&'static str, Law>,
+    /// Slots in use now, by the name under which they were lent.
+    pub slots: BTreeMap<NodeId, u64>,
+    pub breaches: Vec<honeyflow_invariant::Breach>,
+    pub counts: Counts,
+    /// The clock went back: windows of the calendar came twice.
+    pub went_back: bool,
+}
+
+/// What a campaign must have seen to be worth something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    pub admitted: u64,
+    pub refused: u64,
+    pub of_share: u64,
+    pub refunded: u64,
+    pub all: u64,
+    pub none: u64,
+    pub slots: u64,
+    pub abandoned: u64,
+    pub lost: u64,
+    pub late: u64,
+    pub repeated: u64,
+    pub broken: u64,
+    pub booked: u64,
+    pub changed: u64,
+    pub crashed: u64,
+    pub forgotten: u64,
+    pub buried: u64,
+    pub turned: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        for (sum, one) in self.each_mut().into_iter().zip(other.each()) {
+            *sum.1 += one.1;
+        }
+    }
+
+    pub fn each(&self) -> [(&'static str, u64); 18] {
+        let mut copy = *self;
+        copy.each_mut().map(|(name, count)| (name, *count))
+    }
+
+    fn each_mut(&mut self) -> [(&'static str, &mut u64); 18] {
+        [
+            ("admitted", &mut self.admitted),
+            ("refused", &mut self.refused),
+            ("of a share", &mut self.of_share),
+            ("refunded", &mut self.refunded),
+            ("all of several", &mut self.all),
+            ("none of several", &mut self.none),
+            ("slots", &mut self.slots),
+            ("abandoned", &mut self.abandoned),
+            ("lost", &mut self.lost),
+            ("late", &mut self.late),
+            ("repeated", &mut self.repeated),
+            ("broken", &mut self.broken),
+            ("booked", &mut self.booked),
+            ("changes", &mut self.changed),
+            ("crashes", &mut self.crashed),
+            ("forgotten", &mut self.forgotten),
+            ("buried", &mut self.buried),
+            ("windows turned", &mut self.turned),
+        ]
+    }
+}
