@@ -1,15 +1,17 @@
-//! What a hive asks of its store. `idle-ops`, `queen-ops` and `engaged-ops`: operations per second of a node that does
-//! nothing, of the queen, and of a node with traffic, through the shipped shell. `nodes-1000` and its kin: a thousand
-//! simulated nodes.
+//! What a hive asks of its store. `idle-ops` and `queen-ops`: operations per second of a node that does nothing, and of the
+//! queen, through the shipped shell; `engaged-ops`: what a thousand requests a second add to those of a node.
+//! `nodes-1000` and its kin: a thousand simulated nodes.
+//!
+//! One hive for all runs: half of its nodes serve, half do not, and all are counted at the same time.
 
 mod thousand;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
@@ -27,56 +29,63 @@ use crate::{
 #[derive(clap::Args)]
 pub struct Options {
     /// How long the operations of real nodes are counted in each run, in seconds
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(4..3600))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(4..3600))]
     seconds: u64,
     /// Nodes of the large simulated hive
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..5000))]
     nodes: u32,
 }
 
-const NODES: usize = 8;
-/// The hive has come to rest.
+const NODES: usize = 16;
+/// The hive has come to rest, and those that serve have said so.
 const SETTLE: Duration = Duration::from_secs(8);
+const RUNS_MAX: u32 = 3;
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
-    let lower = |figure, unit, ours| Measured { figure, unit, better: Better::Lower, ours, peer: None };
-    if ["idle-ops", "queen-ops", "engaged-ops"].iter().any(|figure| reporter.wants(figure)) {
-        let runtime = crate::runtime()?;
-        let (mut idle, mut queen, mut engaged) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..reporter.runs.min(3) {
-            let counted = runtime.block_on(count(Duration::from_secs(options.seconds)))?;
-            idle.push(counted.idle);
-            queen.push(counted.queen);
-            engaged.push(counted.engaged);
-        }
-        for (figure, ours) in [("idle-ops", idle), ("queen-ops", queen), ("engaged-ops", engaged)] {
+    let figures = ["idle-ops", "queen-ops", "engaged-ops"];
+    if figures.iter().any(|figure| reporter.wants(figure)) {
+        let (runs, watched) = (reporter.runs.min(RUNS_MAX), Duration::from_secs(options.seconds));
+        let counted = crate::runtime()?.block_on(count(runs, watched))?;
+        for (at, figure) in figures.into_iter().enumerate() {
             if reporter.wants(figure) {
-                reporter.report(&lower(figure, "1/s", ours));
+                let ours = counted.iter().map(|of_run| of_run[at]).collect();
+                reporter.report(&Measured { figure, unit: "1/s", better: Better::Lower, ours, peer: None });
             }
         }
     }
-    if reporter.wants("nodes-1000") {
-        thousand::measure(options.nodes as usize, reporter)?;
-    }
-    Ok(())
+    thousand::measure(options.nodes as usize, reporter)
 }
 
-/// Operations per second and node.
-struct Counted {
-    idle: f64,
-    queen: f64,
-    engaged: f64,
-}
-
-/// Counts what goes to the store.
+/// Counts what a node asks of the store.
 struct Counting {
     store: Arc<MemoryHive>,
     operations: AtomicU64,
+    /// Those that no heartbeat was due for.
+    beside: AtomicU64,
+    beaten_at: Mutex<Option<Instant>>,
+    /// Heartbeats come no sooner one after the other, unless something has called for one.
+    period_min: Duration,
+}
+
+impl Counting {
+    fn is_due(&self, request: &Request) -> bool {
+        if !matches!(request, Request::Beat { .. }) {
+            return false;
+        }
+        let now = Instant::now();
+        let before = self.beaten_at.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        before.is_none_or(|before| now - before >= self.period_min)
+    }
+
+    fn read(&self) -> [u64; 2] {
+        [&self.operations, &self.beside].map(|counter| counter.load(Ordering::Relaxed))
+    }
 }
 
 impl HiveStore for Counting {
     fn call(&self, request: Request) -> BoxFuture<'static, std::result::Result<Reply, Failure>> {
         self.operations.fetch_add(1, Ordering::Relaxed);
+        self.beside.fetch_add(u64::from(!self.is_due(&request)), Ordering::Relaxed);
         self.store.call(request)
     }
 
@@ -86,7 +95,14 @@ impl HiveStore for Counting {
     }
 }
 
-async fn count(watched: Duration) -> Result<Counted> {
+struct Node {
+    hive: Hive,
+    counting: Arc<Counting>,
+    serves: bool,
+}
+
+/// By run: operations per second of an idle node, of the queen, and what traffic adds to a node's.
+async fn count(runs: u32, watched: Duration) -> Result<Vec<[f64; 3]>> {
     let hive_ms = || {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(0).saturating_sub(HIVE_TIME_START_MS.cast_unsigned())
@@ -94,38 +110,45 @@ async fn count(watched: Duration) -> Result<Counted> {
     let store = Arc::new(MemoryHive::new(hive_ms));
     let mut nodes = Vec::new();
     for number in 0..NODES {
-        let counting = Arc::new(Counting { store: store.clone(), operations: AtomicU64::new(0) });
-        let hive = Hive::join(counting.clone(), Membership::named(format!("node-{number}"))).await?;
-        nodes.push((hive, counting));
+        let membership = Membership::named(format!("node-{number}"));
+        let counting = Arc::new(Counting {
+            store: store.clone(),
+            operations: AtomicU64::new(0),
+            beside: AtomicU64::new(0),
+            beaten_at: Mutex::default(),
+            // A tenth sooner by chance, and a little for clocks that are read one after the other.
+            period_min: membership.heartbeat * 85 / 100,
+        });
+        let hive = Hive::join(counting.clone(), membership).await?;
+        nodes.push(Node { hive, counting, serves: number % 2 == 1 });
     }
+    let serving: Vec<_> = nodes.iter().filter(|node| node.serves).map(|node| serve(node.hive.clone())).collect();
+    let serving: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
+    let seconds = (SETTLE + watched * runs).as_secs();
+    eprintln!("  idle-ops, queen-ops, engaged-ops: {NODES} nodes are counted, which takes {seconds} s");
     tokio::time::sleep(SETTLE).await;
-    let operations = |nodes: &[(Hive, Arc<Counting>)]| -> Vec<u64> {
-        nodes.iter().map(|(_, counting)| counting.operations.load(Ordering::Relaxed)).collect()
-    };
-    let queen = nodes.iter().position(|(hive, _)| matches!(hive.role(), Role::Queen(_))).ok_or("nobody is queen")?;
-    let before = operations(&nodes);
-    tokio::time::sleep(watched).await;
-    let idle = operations(&nodes);
-    // Traffic begins; its first mark is over when the counting begins.
-    let traffic: Vec<_> = nodes.iter().map(|(hive, _)| tokio::spawn(serve(hive.clone()))).collect();
-    tokio::time::sleep(SETTLE).await;
-    let engaged_before = operations(&nodes);
-    tokio::time::sleep(watched).await;
-    let engaged = operations(&nodes);
-    traffic.iter().for_each(tokio::task::JoinHandle::abort);
-    let rate = |before: &[u64], after: &[u64], of_queen: bool| {
-        let of: Vec<usize> = (0..NODES).filter(|node| (*node == queen) == of_queen).collect();
-        let all: u64 = of.iter().map(|node| after[*node] - before[*node]).sum();
-        all as f64 / of.len() as f64 / watched.as_secs_f64()
-    };
-    let counted = Counted {
-        idle: rate(&before, &idle, false),
-        queen: rate(&before, &idle, true),
-        engaged: rate(&engaged_before, &engaged, false),
-    };
-    for (hive, _) in nodes {
-        hive.leave().await;
+    let queen = nodes.iter().position(|node| matches!(node.hive.role(), Role::Queen(_))).ok_or("nobody is queen")?;
+    let mut counted = Vec::new();
+    for run in 1..=runs {
+        let read = || nodes.iter().map(|node| node.counting.read()).collect::<Vec<_>>();
+        let before = read();
+        tokio::time::sleep(watched).await;
+        let after = read();
+        // `part` 0: all operations, 1: those beside the heartbeat.
+        let rate = |part: usize, is_one: &dyn Fn(usize) -> bool| {
+            let those: Vec<usize> = (0..NODES).filter(|node| is_one(*node)).collect();
+            let all: u64 = those.iter().map(|node| after[*node][part] - before[*node][part]).sum();
+            all as f64 / those.len() as f64 / watched.as_secs_f64()
+        };
+        let idle = |node: usize| node != queen && !nodes[node].serves;
+        let serves = |node: usize| node != queen && nodes[node].serves;
+        let adds = rate(1, &serves) - rate(1, &idle);
+        let [of_idle, of_queen, of_serving] = [rate(0, &idle), rate(0, &|node| node == queen), rate(0, &serves)];
+        eprintln!("  run {run} of {runs}: idle {of_idle:.3}, queen {of_queen:.3}, serving {of_serving:.3} 1/s");
+        counted.push([of_idle, of_queen, adds]);
     }
+    serving.iter().for_each(tokio::task::JoinHandle::abort);
+    futures_util::future::join_all(nodes.iter().map(|node| node.hive.leave())).await;
     Ok(counted)
 }
 

@@ -18,11 +18,37 @@ use crate::{
 
 const HEARTBEAT: u64 = 2 * SECOND;
 
+/// What a simulated hive is needed for.
+const SIMULATED: [&str; 3] = ["nodes-1000", "nodes-1000-settle", "nodes-1000-takes"];
+
 pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
+    if SIMULATED.iter().any(|figure| reporter.wants(figure)) {
+        simulate(nodes, reporter)?;
+    }
+    let mut tell = |figure, unit, value: &dyn Fn() -> Result<f64>| {
+        if reporter.wants(figure) {
+            reporter.report(&lower(figure, unit, value()?));
+        }
+        Ok(())
+    };
+    tell("nodes-1000-view", "MiB", &|| view_mib(nodes))?;
+    tell("nodes-1000-beat", "ratio", &|| Ok(beat_ns(nodes)? / beat_ns(10)?))?;
+    tell("nodes-1000-place", "ms", &|| Ok(place_ms(nodes)))
+}
+
+fn lower(figure: &'static str, unit: &'static str, value: f64) -> Measured {
+    Measured { figure, unit, better: Better::Lower, ours: vec![value], peer: None }
+}
+
+fn simulate(nodes: usize, reporter: &mut Reporter) -> Result<()> {
+    let began = Instant::now();
+    let so_far = |what: &str| eprintln!("  nodes-1000: {what}, {:.0} s so far", began.elapsed().as_secs_f64());
     let mut world = World::new(Options::calm(nodes, 1));
     world.traffic = false;
     let mut tell = |figure: &'static str, unit: &'static str, value: f64| {
-        reporter.report(&Measured { figure, unit, better: Better::Lower, ours: vec![value], peer: None });
+        if reporter.wants(figure) {
+            reporter.report(&lower(figure, unit, value));
+        }
     };
 
     // All of them within ten seconds.
@@ -30,6 +56,7 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
         world.until(10 * SECOND * machine as u64 / nodes as u64);
         world.start(machine);
     }
+    so_far("all have started");
     let began_at = world.now;
     while !everybody_knows(&world, nodes) {
         world.pass(50 * MILLI);
@@ -40,6 +67,7 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
     tell("nodes-1000-settle", "beats", (world.now - began_at) as f64 / HEARTBEAT as f64);
 
     world.pass(20 * SECOND);
+    so_far("at rest");
     let before = world.operations();
     world.pass(20 * SECOND);
     tell("nodes-1000", "1/s", (world.operations() - before) as f64 / 20.0);
@@ -54,17 +82,13 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
             return Err("nobody succeeds the queen".into());
         }
     }
-    eprintln!("  nodes-1000: another queen after {} ms", (world.now - died_at) / MILLI);
+    so_far(&format!("another queen after {} ms", (world.now - died_at) / MILLI));
     world.pass(SECOND);
     let tried = world.history.calls.get("take").copied().unwrap_or(0) - takes;
     tell("nodes-1000-takes", "tries", tried as f64);
     if let Some(breach) = world.history.breaches.first() {
         return Err(format!("a thousand nodes: {breach}").into());
     }
-
-    tell("nodes-1000-view", "MiB", view_mib(nodes)?);
-    tell("nodes-1000-beat", "ratio", beat_ns(nodes)? / beat_ns(10)?);
-    tell("nodes-1000-place", "ms", place_ms(nodes));
     Ok(())
 }
 

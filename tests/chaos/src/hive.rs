@@ -34,12 +34,11 @@ pub use clocks::Clocks;
 pub use place::{Backend, Place};
 pub use plan::Kind;
 pub use said::Said;
-pub use swarm::{Profile, Setting, Swarm};
+pub use swarm::{Profile, Reach, Setting, Swarm};
 pub use tally::Tally;
 
 use line::Exchange;
 use plan::Plan;
-use swarm::Reach;
 
 /// The lease that is fought for, beside the queen's.
 pub const LEASE: &str = "duty/write";
@@ -94,7 +93,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
     let (place, _made) = Place::prepare(options.backend)?;
-    let reach = Reach { exchange: Exchange::before(&place)?, clocks: options.clocks.clone(), drifts: true, shards: 0 };
+    let reach =
+        Reach { exchange: Exchange::before(&place)?, clocks: options.clocks.clone(), drifts: true, ..Reach::default() };
     let plan = Plan::new(options.rounds, Kind::others(options.backend, options.clocks.is_some()));
     let (wanted, hives) = (plan.wanted(), options.hives.clamp(1, plan.rounds().max(1)));
     let state = Mutex::new((plan, Tally::default()));

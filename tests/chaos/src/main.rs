@@ -81,7 +81,7 @@ fn embedded(words: &Words) -> Result<bool, String> {
 fn hives(words: &Words) -> Result<bool, String> {
     let backends = match words.value("--backend") {
         Some(word) => vec![word.parse()?],
-        None => hive::Backend::ALL.to_vec(),
+        None => hive::Backend::WITH_POOLER.to_vec(),
     };
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let clocks = hive::Clocks::had();

@@ -24,6 +24,8 @@ pub enum Way {
     Open,
     /// Connections are refused, and those that were open have been reset.
     Refused,
+    /// The same, but what is open goes on.
+    NoMore,
     /// Nothing is passed on in either direction, not even that somebody hung up; afterwards all of it is.
     Silent,
     /// The same, for what the client says alone.
@@ -119,7 +121,7 @@ fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
 async fn listen(address: SocketAddr, first: TcpListener, mut link: Link) {
     let mut listening = Some(first);
     loop {
-        let refused = *link.way.borrow_and_update() == Way::Refused;
+        let refused = matches!(*link.way.borrow_and_update(), Way::Refused | Way::NoMore);
         if refused {
             listening = None;
         } else if listening.is_none() {
@@ -254,6 +256,22 @@ mod tests {
         assert!(hears_nothing(&server).await);
         proxy.set(Way::Open);
         assert_eq!(server.read_u8().await.unwrap(), b'c');
+    }
+
+    #[tokio::test]
+    async fn hv_84_without_more_connections_those_that_are_open_go_on() {
+        let (proxy, mut client, mut server) = through().await;
+        says(&mut client, &mut server).await;
+        proxy.set(Way::NoMore);
+        while TcpStream::connect(proxy.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        says(&mut client, &mut server).await;
+        says(&mut server, &mut client).await;
+        proxy.set(Way::Open);
+        while TcpStream::connect(proxy.address).await.is_err() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

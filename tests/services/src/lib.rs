@@ -95,6 +95,18 @@ pub fn throwaway_mariadb() -> Option<Throwaway> {
     throwaway(Server::Mariadb, &[])
 }
 
+/// A PgBouncer in transaction mode before a PostgreSQL that only the caller knows; to be dropped before that one.
+///
+/// # Panics
+/// When it is installed and does not start.
+pub fn throwaway_pgbouncer(before: &Throwaway) -> Option<Throwaway> {
+    match Throwaway::pgbouncer(before) {
+        Ok(throwaway) => Some(throwaway),
+        Err(Error::Missing(reason)) => skip(Server::Pgbouncer, &reason),
+        Err(Error::Failed(reason)) => panic!("{}: {reason}", Server::Pgbouncer),
+    }
+}
+
 /// A Cassandra that only the caller knows. It takes seconds to start: one test is enough for all that needs it.
 pub fn throwaway_cassandra() -> Option<Throwaway> {
     throwaway(Server::Cassandra, &[])

@@ -10,7 +10,7 @@ use crate::folder;
 use crate::guard::Guard;
 use crate::instance::{self, Instance, Started};
 use crate::process::{self, Signal};
-use crate::recipe::{self, Recipe};
+use crate::recipe::{self, Recipe, Upstream};
 use crate::record::Record;
 use crate::server::Server;
 
@@ -29,6 +29,14 @@ pub struct Throwaway {
 impl Throwaway {
     pub fn new(server: Server, arguments: &[&str]) -> Result<Self, Error> {
         Self::of(server, recipe::of(server, None)?, arguments, None)
+    }
+
+    /// Before a PostgreSQL.
+    pub(crate) fn pgbouncer(before: &Throwaway) -> Result<Self, Error> {
+        let password = before.folder().join("password");
+        let secret = std::fs::read_to_string(&password).map_err(Error::io("read", &password))?;
+        let recipe = recipe::of(Server::Pgbouncer, Some(Upstream { port: before.port(), secret }))?;
+        Self::of(Server::Pgbouncer, recipe, &[], None)
     }
 
     /// By this recipe, and at this port if it is free.

@@ -5,12 +5,13 @@
 //! | `joined`                          | it is a member                                                    |
 //! | `wrote LEASE EPOCH MICROS`        | the first write under a term was accepted, at that time           |
 //! | `holding LEASE EPOCH`             | it stops itself in the middle of a transaction, as it was told to |
-//! | `tried LEASE EPOCH YES NO MICROS` | a term was lost: so many writes under it were accepted and refused afterwards; and when it was last good |
+//! | `tried LEASE EPOCH YES NO MICROS MICROS` | a term was lost: so many writes under it were accepted and refused afterwards; when it was last good, and when a write was last accepted |
 //! | `counted LEASE EPOCH WRITES`      | it was told to `count`: for each term it writes under             |
 //! | `rests ROLE ENGAGED SHARDS`       | it was told to `rest`: what it is, how many it believes to serve, and how many shards it has |
 //! | `left`                            | it has left in good order                                         |
 //!
-//! It is told `hold`, `count`, `rest` or `leave` on standard input, and ends with it.
+//! It is told `hold`, `move` (what `hold` has asked for is not wanted any more), `count`, `rest` or `leave` on standard
+//! input, and ends with it.
 
 mod shards;
 mod writer;
@@ -22,7 +23,10 @@ use honeyflow_runtime::Failure;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tokio::sync::mpsc;
 
-use self::{shards::Part, writer::Writer};
+use self::{
+    shards::Part,
+    writer::{Manner, Writer},
+};
 use super::{LEASE, Place, Profile, SOURCE, clocks::Drifting};
 
 /// Often enough to count as serving.
@@ -33,11 +37,12 @@ struct Asked {
     hive: String,
     name: String,
     profile: Profile,
-    fenced: bool,
-    pace_ms: u64,
+    manner: Manner,
     /// By so many thousandths its clock runs fast.
     drift: i64,
     shards: u32,
+    /// Whether it wants [`LEASE`], too.
+    duty: bool,
 }
 
 /// The words after `bee`.
@@ -68,10 +73,14 @@ fn read(arguments: &[String]) -> Result<Asked, String> {
         hive: value("--hive")?,
         name: value("--name")?,
         profile: value("--profile")?.parse()?,
-        fenced: value("--fenced")? == "yes",
-        pace_ms: value("--pace")?.parse().map_err(|_| "--pace is no number".to_owned())?,
+        manner: Manner {
+            fenced: value("--fenced")? == "yes",
+            pace_ms: value("--pace")?.parse().map_err(|_| "--pace is no number".to_owned())?,
+            polite: value("--polite")? == "yes",
+        },
         drift: value("--drift")?.parse().map_err(|_| "--drift is no number".to_owned())?,
         shards: value("--shards")?.parse().map_err(|_| "--shards is no number".to_owned())?,
+        duty: value("--duty")? == "yes",
     })
 }
 
@@ -85,7 +94,7 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     let ledger = |place: &Place, hive: &str| place.ledger(hive);
     let (place, name) = (asked.place.clone(), asked.hive.clone());
     let open = move || ledger(&place, &name);
-    let writer = Arc::new(Writer::start(hive.clone(), asked.name, asked.fenced, asked.pace_ms, Box::new(open)));
+    let writer = Arc::new(Writer::start(hive.clone(), asked.name, asked.manner, Box::new(open)));
     let part = Part::default();
     let working = async {
         match asked.shards {
@@ -99,6 +108,9 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     let mut told = commands();
     let left = Cell::new(false);
     let leading = async {
+        if !asked.duty {
+            return std::future::pending().await;
+        }
         match hive.lead(LEASE, |term| writer.while_led(&term)).await {
             Err(failure) if !left.get() => failure,
             // It was told to leave, and waits for its end.
@@ -108,7 +120,8 @@ async fn live(asked: Asked) -> Result<(), Failure> {
     let commanded = async {
         while let Some(word) = told.recv().await {
             match word.as_str() {
-                "hold" => writer.stop_inside(),
+                "hold" => writer.stop_inside(true),
+                "move" => writer.stop_inside(false),
                 "count" => writer.say_counts(),
                 "rest" => {
                     let role = if matches!(hive.role(), Role::Queen(_)) { "queen" } else { "bee" };

@@ -102,7 +102,7 @@ mod tests {
             terms.hear(&wrote(2, 50));
             terms.hear(&wrote(1, 10));
             let lease = "a".to_owned();
-            terms.hear(&Said::Tried { lease, epoch: 1, accepted: 0, refused: 4, good_us: until_us });
+            terms.hear(&Said::Tried { lease, epoch: 1, accepted: 0, refused: 4, good_us: until_us, accepted_us: 0 });
             terms.at_once()
         };
         assert_eq!((at_once(49), at_once(51)), (0, 1));

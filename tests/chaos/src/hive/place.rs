@@ -4,7 +4,7 @@ use std::{net::SocketAddr, str::FromStr, sync::Arc};
 
 use honeyflow_hive::HiveStore;
 use honeyflow_runtime::Failure;
-use honeyflow_services::{Server, Throwaway, throwaway};
+use honeyflow_services::{Server, Throwaway, throwaway, throwaway_pgbouncer};
 use serde::Serialize;
 
 use super::ledger::{Ledger, mysql, postgres, redis, sqlite};
@@ -16,10 +16,15 @@ pub enum Backend {
     Postgres,
     Mysql,
     Redis,
+    /// PostgreSQL, with a pooler in transaction mode before it.
+    Pgbouncer,
 }
 
 impl Backend {
     pub const ALL: &[Backend] = &[Backend::Sqlite, Backend::Postgres, Backend::Mysql, Backend::Redis];
+    /// Where campaigns take place.
+    pub const WITH_POOLER: &[Backend] =
+        &[Backend::Sqlite, Backend::Postgres, Backend::Mysql, Backend::Redis, Backend::Pgbouncer];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -27,6 +32,7 @@ impl Backend {
             Backend::Postgres => "postgres",
             Backend::Mysql => "mysql",
             Backend::Redis => "redis",
+            Backend::Pgbouncer => "pgbouncer",
         }
     }
 
@@ -40,8 +46,8 @@ impl FromStr for Backend {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Backend, String> {
-        let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-        let found = Backend::ALL.iter().find(|backend| backend.name() == word);
+        let names: Vec<&str> = Backend::WITH_POOLER.iter().map(|backend| backend.name()).collect();
+        let found = Backend::WITH_POOLER.iter().find(|backend| backend.name() == word);
         found.copied().ok_or_else(|| format!("no backend is called `{word}`; there are {}", names.join(", ")))
     }
 }
@@ -56,7 +62,8 @@ pub struct Place {
 /// Whoever has made a place keeps this: with it the place is gone.
 pub enum Made {
     Folder(String),
-    Server(Box<Throwaway>),
+    /// Dropped in this order.
+    Servers(Vec<Throwaway>),
 }
 
 /// Every node of every hive has a few.
@@ -76,9 +83,10 @@ impl Place {
             Backend::Postgres => start(Server::Postgres, &["-c", &format!("max_connections={CONNECTIONS}")])?,
             Backend::Mysql => start(Server::Mariadb, &[&format!("--max-connections={CONNECTIONS}")])?,
             Backend::Redis => start(Server::Redis, &[])?,
+            Backend::Pgbouncer => start_behind_pooler()?,
         };
         match backend {
-            Backend::Postgres => postgres::make(&url)?,
+            Backend::Postgres | Backend::Pgbouncer => postgres::make(&url)?,
             Backend::Mysql => mysql::make(&url)?,
             Backend::Sqlite | Backend::Redis => {}
         }
@@ -112,7 +120,7 @@ impl Place {
     pub async fn open(&self, hive: &str) -> Result<Arc<dyn HiveStore>, Failure> {
         match self.backend {
             Backend::Sqlite => Ok(Arc::new(honeyflow_hive_sqlite::open(&sqlite::file(&self.url, hive), hive)?)),
-            Backend::Postgres => {
+            Backend::Postgres | Backend::Pgbouncer => {
                 let options = honeyflow_hive_postgres::Options::new(&self.url);
                 let options = honeyflow_hive_postgres::Options { hive: hive.into(), ..options };
                 Ok(Arc::new(honeyflow_hive_postgres::PostgresHive::open(&options)?))
@@ -130,12 +138,23 @@ impl Place {
         }
     }
 
+    /// The store forgets everything about a hive but what was written under its leases.
+    ///
+    /// # Errors
+    /// If that cannot be done, as on a store that keeps what it was told.
+    pub fn forget(&self, hive: &str) -> Result<(), String> {
+        match self.backend {
+            Backend::Redis => redis::forget(&self.url, hive),
+            _ => Err(format!("{} forgets nothing", self.backend.name())),
+        }
+    }
+
     /// # Errors
     /// If it cannot be opened.
     pub fn ledger(&self, hive: &str) -> Result<Box<dyn Ledger>, String> {
         match self.backend {
             Backend::Sqlite => Ok(Box::new(sqlite::SqliteLedger::open(&self.url, hive)?)),
-            Backend::Postgres => Ok(Box::new(postgres::PostgresLedger::open(&self.url, hive)?)),
+            Backend::Postgres | Backend::Pgbouncer => Ok(Box::new(postgres::PostgresLedger::open(&self.url, hive)?)),
             Backend::Mysql => Ok(Box::new(mysql::MysqlLedger::open(&self.url, hive)?)),
             Backend::Redis => Ok(Box::new(redis::RedisLedger::open(&self.url, hive)?)),
         }
@@ -152,7 +171,14 @@ impl Drop for Made {
 
 fn start(server: Server, arguments: &[&str]) -> Result<(String, Made), String> {
     let started = throwaway(server, arguments).ok_or_else(|| format!("{server} cannot be had"))?;
-    Ok((started.url().to_owned(), Made::Server(Box::new(started))))
+    Ok((started.url().to_owned(), Made::Servers(vec![started])))
+}
+
+fn start_behind_pooler() -> Result<(String, Made), String> {
+    let most = format!("max_connections={CONNECTIONS}");
+    let server = throwaway(Server::Postgres, &["-c", &most]).ok_or("postgres cannot be had")?;
+    let pooler = throwaway_pgbouncer(&server).ok_or("pgbouncer cannot be had")?;
+    Ok((pooler.url().to_owned(), Made::Servers(vec![pooler, server])))
 }
 
 #[cfg(test)]

@@ -30,6 +30,10 @@ pub enum Kind {
     Late,
     /// The wall clocks of some are hours off, then it is stopped.
     Clocks,
+    /// It is stopped, and the store forgets the hive.
+    Flush,
+    /// Nobody gets another connection: those that are open have to do.
+    Crowded,
 }
 
 /// For so many pauses there is one round of every other kind.
@@ -42,7 +46,10 @@ impl Kind {
         if backend.has_server() {
             // What takes longest comes first, so that nobody waits for it at the end.
             kinds.insert(0, Kind::Late);
-            kinds.extend([Kind::Half, Kind::Silent, Kind::NoRequests, Kind::NoAnswers]);
+            kinds.extend([Kind::Half, Kind::Silent, Kind::NoRequests, Kind::NoAnswers, Kind::Crowded]);
+        }
+        if backend == Backend::Redis {
+            kinds.push(Kind::Flush);
         }
         if clocks {
             kinds.push(Kind::Clocks);
@@ -54,7 +61,7 @@ impl Kind {
     /// while it keeps everybody out.
     pub fn tries(self, backend: Backend) -> bool {
         match self {
-            Kind::Kill | Kind::Follower => false,
+            Kind::Kill | Kind::Follower | Kind::Crowded => false,
             Kind::Inside => backend.has_server(),
             _ => true,
         }
@@ -144,7 +151,7 @@ mod tests {
     #[test]
     fn hv_84_rounds_are_pauses_and_the_others_come_on_top() {
         for pauses in [1, 4, 30, 1000] {
-            for backend in Backend::ALL {
+            for backend in Backend::WITH_POOLER {
                 let plan = || Plan::new(pauses, Kind::others(*backend, true));
                 assert_eq!(drawn(plan()), plan().wanted());
                 assert_eq!(plan().wanted()[&Kind::Pause], pauses);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use honeyflow::demo::dice::Dice;
 use honeyflow_hive::contract::QUEEN;
+use honeyflow_runtime::{Clock, time::BootClock};
 
 use super::{Kind, LEASE, Said, Swarm, swarm::PATIENCE, tally::CameTo};
 use crate::proxy::Way;
@@ -52,10 +53,19 @@ impl Swarm {
             Kind::Inside => self.stop_inside(&leader),
             Kind::Kill => {
                 self.kill(&leader.name)?;
-                self.wait("another takes over and writes", leader.succeeded())?;
+                let killed_us = BootClock.now().0;
+                let at_us = self.wait("another takes over and writes", leader.succeeded())?;
                 self.add()?;
-                Ok(CameTo::default())
+                Ok(CameTo { took_over_ms: Some(at_us.saturating_sub(killed_us) / 1000), ..CameTo::default() })
             }
+            Kind::Flush => {
+                self.pause(&leader.name)?;
+                self.setting.place.forget(&self.setting.hive)?;
+                self.wait("another takes over and writes", leader.succeeded())?;
+                self.go_on(&leader.name)?;
+                self.hear_tries(&leader)
+            }
+            Kind::Crowded => self.crowd(),
             Kind::Follower => self.pause_follower(&leader, dice),
             Kind::Silent => self.cut_off(&leader, Way::Silent),
             Kind::NoRequests => self.cut_off(&leader, Way::NoRequests),
@@ -108,8 +118,27 @@ impl Swarm {
         let holds = self.wait_for(TRIES_WITHIN, holds)?.is_some();
         let held_for = if self.setting.place.backend.has_server() { HELD_FOR } else { HELD_FOR / 3 };
         let succeeded = holds && self.wait_for(held_for, leader.succeeded())?.is_some();
+        // It may not have come to that, and must not do so when nobody is there to wake it.
+        self.command(&leader.name, "move")?;
         self.go_on(&leader.name)?;
         if succeeded { self.hear_tries(leader) } else { Ok(CameTo::default()) }
+    }
+
+    /// Whoever leads has what it needs.
+    fn crowd(&mut self) -> Result<CameTo, String> {
+        for name in self.names() {
+            self.cut(&name, Way::NoMore)?;
+        }
+        self.wait_for(BEYOND_LEASE, |_, _| None::<()>)?;
+        let goes_on = self.writes_on("")?;
+        for name in self.names() {
+            self.cut(&name, Way::Open)?;
+        }
+        if goes_on {
+            Ok(CameTo::default())
+        } else {
+            Err("without further connections nobody wrote any more".to_owned())
+        }
     }
 
     fn cut_off(&mut self, leader: &Leader, way: Way) -> Result<CameTo, String> {
@@ -179,7 +208,7 @@ impl Swarm {
             Said::Tried { lease, epoch, accepted, refused, .. }
                 if who == leader.name && lease == leader.lease && *epoch == leader.epoch =>
             {
-                Some(CameTo { accepted: *accepted, refused: *refused })
+                Some(CameTo { accepted: *accepted, refused: *refused, took_over_ms: None })
             }
             _ => None,
         };
@@ -188,10 +217,13 @@ impl Swarm {
 }
 
 impl Leader {
-    /// Another one writes under a later epoch.
-    fn succeeded(&self) -> impl FnMut(&str, &Said) -> Option<()> {
-        let (leader, lease, after) = (self.name.clone(), self.lease, self.epoch);
-        move |who, said| wrote(lease, who, said).filter(|(who, epoch)| *who != leader && *epoch > after).map(drop)
+    /// Another one writes under a later epoch, since then.
+    fn succeeded(&self) -> impl FnMut(&str, &Said) -> Option<u64> {
+        let (leader, led, after) = (self.name.clone(), self.lease, self.epoch);
+        move |who, said| match said {
+            Said::Wrote { lease, epoch, at_us } if lease == led && who != leader && *epoch > after => Some(*at_us),
+            _ => None,
+        }
     }
 }
 

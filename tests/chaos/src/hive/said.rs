@@ -18,6 +18,8 @@ pub enum Said {
         refused: u32,
         /// When the term was last good.
         good_us: u64,
+        /// When a write under it was last accepted.
+        accepted_us: u64,
     },
     Counted {
         lease: String,
@@ -44,12 +46,13 @@ impl Said {
                 Said::Wrote { lease: lease.to_owned(), epoch: epoch.parse().ok()?, at_us: at_us.parse().ok()? }
             }
             ["holding", _, epoch] => Said::Holding { epoch: epoch.parse().ok()? },
-            ["tried", lease, epoch, accepted, refused, good_us] => Said::Tried {
+            ["tried", lease, epoch, accepted, refused, good_us, accepted_us] => Said::Tried {
                 lease: lease.to_owned(),
                 epoch: epoch.parse().ok()?,
                 accepted: accepted.parse().ok()?,
                 refused: refused.parse().ok()?,
                 good_us: good_us.parse().ok()?,
+                accepted_us: accepted_us.parse().ok()?,
             },
             ["counted", lease, epoch, writes] => {
                 Said::Counted { lease: lease.to_owned(), epoch: epoch.parse().ok()?, writes: writes.parse().ok()? }

@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let began = Instant::now();
     let (place, _made) = Place::prepare(options.backend)?;
     let exchange = Exchange::before(&place)?;
-    let reach = Reach { exchange, clocks: options.clocks.clone(), drifts: true, shards: SHARDS };
+    let reach = Reach { exchange, clocks: options.clocks.clone(), drifts: true, shards: SHARDS, ..Reach::default() };
     let setting = Setting {
         program: options.program.clone(),
         place: place.clone(),
@@ -167,6 +167,8 @@ impl Soak {
                 if let Some(leader) = &leader {
                     swarm.command(leader, "hold")?;
                     self.hear(lasts)?;
+                    // It may not have led any more; it must not stop when nobody is there to wake it.
+                    self.swarm.command(leader, "move")?;
                     self.swarm.go_on(leader)?;
                 }
             }
@@ -176,9 +178,14 @@ impl Soak {
                     swarm.add()?;
                 }
             }
-            Kind::Silent | Kind::NoRequests | Kind::NoAnswers | Kind::Late => {
+            Kind::Flush => {
+                swarm.setting.place.forget(HIVE)?;
+                self.hear(lasts)?;
+            }
+            Kind::Silent | Kind::NoRequests | Kind::NoAnswers | Kind::Late | Kind::Crowded => {
                 let victims: Vec<String> = led.chain(some(5, dice)).collect();
                 let way = match kind {
+                    Kind::Crowded => Way::NoMore,
                     Kind::Silent => Way::Silent,
                     Kind::NoRequests => Way::NoRequests,
                     Kind::NoAnswers => Way::NoAnswers,
@@ -199,14 +206,22 @@ impl Soak {
 
     fn hear(&mut self, wait: Duration) -> Result<(), String> {
         let Soak { swarm, tried, refused } = self;
-        let heard = |_: &str, said: &Said| {
-            if let Said::Tried { accepted, refused: no, .. } = said {
-                *tried += accepted + no;
-                *refused += no;
+        let mut stopped = Vec::new();
+        let heard = |who: &str, said: &Said| {
+            match said {
+                Said::Tried { accepted, refused: no, .. } => {
+                    *tried += accepted + no;
+                    *refused += no;
+                }
+                Said::Holding { .. } => stopped.push(who.to_owned()),
+                _ => {}
             }
             None::<()>
         };
-        swarm.wait_for(wait, heard).map(drop)
+        swarm.wait_for(wait, heard)?;
+        // Whoever has stopped itself, asked to just now or long ago, is woken; it may have been killed meanwhile.
+        stopped.iter().for_each(|name| drop(swarm.go_on(name)));
+        Ok(())
     }
 
     /// Asks all of them until they agree, or for so long.

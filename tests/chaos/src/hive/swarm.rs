@@ -76,6 +76,14 @@ pub struct Reach {
     pub drifts: bool,
     /// Shards to divide among them; bees that have some also serve requests.
     pub shards: u32,
+    /// Nobody wants [`super::LEASE`].
+    pub no_duty: bool,
+    /// Whoever has heard that its term is lost writes no more.
+    pub polite: bool,
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
 }
 
 /// Killed when it is dropped, stopped or not.
@@ -147,9 +155,10 @@ impl Swarm {
         let mut command = Command::new(program);
         command
             .args(["bee", "--backend", place.backend.name(), "--url", &place.url, "--hive", hive, "--name", &name])
-            .args(["--profile", profile.name(), "--fenced", if *fenced { "yes" } else { "no" }])
+            .args(["--profile", profile.name(), "--fenced", yes(*fenced)])
             .args(["--pace", &pace_ms.to_string(), "--drift", &drift.to_string()])
             .args(["--shards", &self.reach.shards.to_string()])
+            .args(["--duty", yes(!self.reach.no_duty), "--polite", yes(self.reach.polite)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -215,6 +224,11 @@ impl Swarm {
     /// Who was last heard to write under this lease, and under which epoch.
     pub fn writer(&self, lease: &str) -> Option<(String, u64)> {
         self.writers.get(lease).cloned()
+    }
+
+    /// The leases under which it was the last to write.
+    pub fn written_by(&self, name: &str) -> Vec<String> {
+        self.writers.iter().filter(|(_, (writer, _))| writer == name).map(|(lease, _)| lease.clone()).collect()
     }
 
     pub fn names(&self) -> Vec<String> {

@@ -12,6 +12,8 @@ pub struct CameTo {
     /// Under a term that another one had followed: writes that were accepted, and refused.
     pub accepted: u32,
     pub refused: u32,
+    /// Until another wrote, after a kill.
+    pub took_over_ms: Option<u64>,
 }
 
 impl CameTo {
@@ -55,7 +57,12 @@ pub struct Tally {
     pub rounds_of_nobody: u32,
     /// A term that was good on its own node's clock after its successor was (HI-4).
     pub two_terms_at_once: u32,
+    /// After each kill.
+    pub took_over_ms: Vec<u64>,
 }
+
+/// Where a kernel lock tells who is dead, nobody waits for a lease to run out (HV-92).
+const TAKES_OVER_WITHIN_MS: u64 = 1000;
 
 /// With fewer rounds of a kind nothing is asked of that kind alone when the fence is off.
 const ENOUGH: u32 = 5;
@@ -65,6 +72,7 @@ impl Tally {
     pub fn add(&mut self, kind: Kind, backend: Backend, fenced: bool, came_to: CameTo) -> bool {
         let counts = came_to.shows(fenced) || !kind.tries(backend);
         if counts {
+            self.took_over_ms.extend(came_to.took_over_ms);
             self.kinds.entry(kind).or_default().add(came_to);
         } else {
             self.rounds_of_nobody += 1;
@@ -103,6 +111,12 @@ impl Tally {
                 faults.push(format!("{kind:?}: without the fence nothing stale was accepted: no teeth"));
             }
         }
+        let mut waits = self.took_over_ms.clone();
+        waits.sort_unstable();
+        let usual = waits.get(waits.len() / 2).copied().unwrap_or(0);
+        if backend == Backend::Sqlite && usual > TAKES_OVER_WITHIN_MS {
+            faults.push(format!("half of the take-overs after a kill took longer than {usual} ms"));
+        }
         if self.two_terms_at_once > 0 {
             faults.push(format!("{} terms were good after their successors", self.two_terms_at_once));
         }
@@ -122,8 +136,8 @@ impl Tally {
 mod tests {
     use super::*;
 
-    const REFUSED: CameTo = CameTo { accepted: 0, refused: 4 };
-    const ACCEPTED: CameTo = CameTo { accepted: 4, refused: 0 };
+    const REFUSED: CameTo = CameTo { accepted: 0, refused: 4, took_over_ms: None };
+    const ACCEPTED: CameTo = CameTo { accepted: 4, refused: 0, took_over_ms: None };
 
     fn played(kind: Kind, fenced: bool, rounds: &[(u32, CameTo)]) -> Tally {
         let mut tally = Tally::default();
@@ -159,6 +173,20 @@ mod tests {
         assert!(!holds(&played(kind, false, &[(5, CameTo::default())]), wanted, false, 9));
         assert!(!holds(&played(kind, false, &[(5, ACCEPTED)]), wanted, false, 0));
         assert!(holds(&played(Kind::Kill, false, &[(5, CameTo::default())]), (Kind::Kill, 5), false, 9));
+    }
+
+    #[test]
+    fn hv_92_a_file_is_taken_over_within_a_second() {
+        let of = |backend: Backend, waits: [u64; 3]| {
+            let mut tally = Tally::default();
+            for wait in waits {
+                tally.add(Kind::Kill, backend, true, CameTo { took_over_ms: Some(wait), ..CameTo::default() });
+            }
+            tally.faults(&BTreeMap::from([(Kind::Kill, 3)]), backend, true, &Verdict::default()).is_empty()
+        };
+        assert!(of(Backend::Sqlite, [700, 5_000, 1_000]));
+        assert!(!of(Backend::Sqlite, [700, 5_000, 1_001]));
+        assert!(of(Backend::Redis, [1_700, 2_000, 2_000]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The thread that writes. It takes a term's fence once, when the term is granted, and never asks again whether the term
-//! lives: whoever was paused writes on when it wakes, and a few times more after it has heard that the term is lost.
+//! lives: whoever was paused writes on when it wakes, and, unless it is polite, a few times more after it has heard that
+//! the term is lost.
 
 use std::{
     collections::VecDeque,
@@ -22,6 +23,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(4);
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 pub type Open = Box<dyn Fn() -> Result<Box<dyn Ledger>, String> + Send>;
+
+/// How it writes.
+pub struct Manner {
+    pub fenced: bool,
+    pub pace_ms: u64,
+    pub polite: bool,
+}
 
 pub struct Writer {
     terms: Arc<Mutex<VecDeque<Arc<Led>>>>,
@@ -61,21 +69,22 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Writer {
-    pub fn start(hive: Hive, node: String, fenced: bool, pace_ms: u64, open: Open) -> Writer {
+    pub fn start(hive: Hive, node: String, manner: Manner, open: Open) -> Writer {
         let writer = Writer { terms: Arc::default(), stops: Arc::default(), counts: Arc::default() };
         let (terms, stops, counts) = (writer.terms.clone(), writer.stops.clone(), writer.counts.clone());
         let watched = watch();
-        let pace = Duration::from_millis(pace_ms);
         let runtime = tokio::runtime::Handle::current();
         std::thread::spawn(move || {
-            let mut hand = Hand { hive, node, fenced, pace, open, ledger: None, runtime, stops };
+            let mut hand = Hand { hive, node, manner, open, ledger: None, runtime, stops };
+            // Whoever takes over has it open: opening it is no part of that.
+            hand.open_if_closed();
             let mut queen: Option<Leading> = None;
             let mut writing: Vec<Writing> = Vec::new();
             loop {
                 hand.look_for_queen(&mut queen, &terms);
                 for led in locked(&terms).drain(..) {
                     locked(&watched).push(Arc::downgrade(&led));
-                    writing.push(Writing::new(led));
+                    writing.push(Writing::new(led, if hand.manner.polite { 0 } else { RUDE }));
                 }
                 writing.retain_mut(|one| hand.write(one));
                 if counts.swap(false, Ordering::AcqRel) {
@@ -106,9 +115,9 @@ impl Writer {
         self.counts.store(true, Ordering::Release);
     }
 
-    /// The next write stops in its middle, and this process with it.
-    pub fn stop_inside(&self) {
-        self.stops.store(true, Ordering::Release);
+    /// The next write stops in its middle, and this process with it; or does so no more.
+    pub fn stop_inside(&self, stop: bool) {
+        self.stops.store(stop, Ordering::Release);
     }
 }
 
@@ -137,6 +146,8 @@ struct Writing {
     next_at: Instant,
     said: bool,
     writes: u64,
+    /// When the last one that was accepted was answered.
+    accepted_us: u64,
     rude_left: u32,
     /// Since it was found to be lost, or refused.
     late: (u32, u32),
@@ -148,16 +159,21 @@ impl Writing {
         println!("counted {} {} {}", fence.lease(), fence.epoch().0, self.writes);
     }
 
-    fn new(led: Arc<Led>) -> Writing {
-        Writing { led, next_at: Instant::now(), said: false, writes: 0, rude_left: RUDE, late: (0, 0) }
+    fn new(led: Arc<Led>, rude_left: u32) -> Writing {
+        Writing { led, next_at: Instant::now(), said: false, writes: 0, accepted_us: 0, rude_left, late: (0, 0) }
+    }
+
+    fn say_tried(&self) {
+        let (fence, good_us) = (&self.led.fence, self.led.good_us.load(Ordering::Relaxed));
+        let (lease, epoch, (yes, no)) = (fence.lease(), fence.epoch().0, self.late);
+        println!("tried {lease} {epoch} {yes} {no} {good_us} {}", self.accepted_us);
     }
 }
 
 struct Hand {
     hive: Hive,
     node: String,
-    fenced: bool,
-    pace: Duration,
+    manner: Manner,
     open: Open,
     ledger: Option<Box<dyn Ledger>>,
     runtime: tokio::runtime::Handle,
@@ -180,19 +196,25 @@ impl Hand {
 
     /// False: this term is over.
     fn write(&mut self, one: &mut Writing) -> bool {
+        let lost = one.led.lost.load(Ordering::Acquire);
+        if lost && one.rude_left == 0 {
+            one.say_tried();
+            return false;
+        }
         if Instant::now() < one.next_at {
             return true;
         }
-        one.next_at = Instant::now() + self.pace;
+        one.next_at = Instant::now() + Duration::from_millis(self.manner.pace_ms);
         let fence = one.led.fence.clone();
-        let lost = one.led.lost.load(Ordering::Acquire);
         let (lease, epoch) = (fence.lease().to_string(), fence.epoch().0);
         let entry = Entry { lease, epoch, node: self.node.clone(), at_us: BootClock.now().0 };
         let accepted = self.append(&entry, &fence);
-        one.writes += u64::from(accepted == Some(true));
-        if accepted == Some(true) && !one.said {
-            one.said = true;
-            println!("wrote {} {} {}", entry.lease, entry.epoch, BootClock.now().0);
+        if accepted == Some(true) {
+            one.writes += 1;
+            one.accepted_us = BootClock.now().0;
+            if !std::mem::replace(&mut one.said, true) {
+                println!("wrote {} {} {}", entry.lease, entry.epoch, one.accepted_us);
+            }
         }
         match accepted {
             Some(true) if lost => one.late.0 += 1,
@@ -208,25 +230,25 @@ impl Hand {
         if lost && accepted.is_some() {
             one.rude_left -= 1;
         }
-        if one.rude_left == 0 {
-            let good_us = one.led.good_us.load(Ordering::Relaxed);
-            println!("tried {} {} {} {} {good_us}", entry.lease, entry.epoch, one.late.0, one.late.1);
+        true
+    }
+
+    fn open_if_closed(&mut self) {
+        if self.ledger.is_none() {
+            self.ledger = (self.open)().map_err(|error| eprintln!("bee: {error}")).ok();
         }
-        one.rude_left > 0
     }
 
     /// None: nobody knows.
     fn append(&mut self, entry: &Entry, fence: &Fence) -> Option<bool> {
-        if self.ledger.is_none() {
-            self.ledger = (self.open)().map_err(|error| eprintln!("bee: {error}")).ok();
-        }
+        self.open_if_closed();
         let stops = entry.lease != honeyflow_hive::contract::QUEEN && self.stops.swap(false, Ordering::AcqRel);
         let mut inside = || {
             println!("holding {} {}", entry.lease, entry.epoch);
             let _ = kill_process(getpid(), Signal::STOP);
         };
         let inside: Option<Inside<'_>> = if stops { Some(&mut inside) } else { None };
-        let accepted = self.ledger.as_mut()?.append(entry, self.fenced.then_some(fence), inside);
+        let accepted = self.ledger.as_mut()?.append(entry, self.manner.fenced.then_some(fence), inside);
         match accepted {
             Ok(accepted) => Some(accepted),
             Err(error) => {

@@ -1,11 +1,18 @@
 //! A table on a server of the campaign's own. Normally a write is one statement that carries its fence; one that is to
-//! be stopped in its middle is a transaction that begins with the fence.
+//! be stopped in its middle is a transaction that begins with the fence. Nothing rests on a session: a pooler may stand
+//! in between.
+
+use std::str::FromStr;
 
 use honeyflow_hive::{Fence, fence};
 use sqlx_core::{
-    connection::Connection, executor::Executor, query::query, raw_sql::raw_sql, row::Row, sql_str::AssertSqlSafe,
+    connection::{ConnectOptions, Connection},
+    executor::Executor,
+    raw_sql::raw_sql,
+    row::Row,
+    sql_str::AssertSqlSafe,
 };
-use sqlx_postgres::PgConnection;
+use sqlx_postgres::{PgConnectOptions, PgConnection};
 use tokio::runtime::Runtime;
 
 use super::{Entry, Inside, Ledger, runtime};
@@ -14,8 +21,7 @@ const TABLE: &str = "create table chaos_write (id bigserial primary key, hive te
                      epoch bigint not null, node text not null, at_us bigint not null); \
                      create index on chaos_write(hive, id)";
 /// A stopped transaction must not keep the others waiting for ever.
-const SESSION: &str = "set idle_in_transaction_session_timeout = '1s'; \
-                       set session characteristics as transaction isolation level read committed";
+const BEGIN: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '1s'";
 const COLUMNS: &str = "insert into chaos_write(hive, lease, epoch, node, at_us)";
 
 /// Once, in the server's own database: the server is the campaign's.
@@ -25,9 +31,13 @@ pub fn make(url: &str) -> Result<(), String> {
 
 async fn run(url: &str, statements: &str) -> Result<(), String> {
     let said = |error: sqlx_core::Error| error.to_string();
-    let mut connection = PgConnection::connect(url).await.map_err(said)?;
+    let mut connection = connect(url).await.map_err(said)?;
     connection.execute(raw_sql(AssertSqlSafe(statements.to_owned()))).await.map_err(said)?;
     connection.close().await.map_err(said)
+}
+
+async fn connect(url: &str) -> Result<PgConnection, sqlx_core::Error> {
+    PgConnectOptions::from_str(url)?.extra_float_digits(None).statement_cache_capacity(0).connect().await
 }
 
 pub struct PostgresLedger {
@@ -39,26 +49,26 @@ pub struct PostgresLedger {
 impl PostgresLedger {
     pub fn open(url: &str, hive: &str) -> Result<PostgresLedger, String> {
         let runtime = runtime()?;
-        let connection = runtime.block_on(async {
-            let mut connection = PgConnection::connect(url).await?;
-            connection.execute(raw_sql(SESSION)).await?;
-            Ok(connection)
-        });
-        let connection = connection.map_err(|error: sqlx_core::Error| format!("open the log: {error}"))?;
+        let connection = runtime.block_on(connect(url)).map_err(|error| format!("open the log: {error}"))?;
         Ok(PostgresLedger { runtime, connection, hive: hive.to_owned() })
     }
 }
 
+fn text(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
+}
+
+/// One message, and one round trip.
 async fn insert(
     connection: &mut PgConnection,
     hive: &str,
     entry: &Entry,
     from: &str,
 ) -> Result<bool, sqlx_core::Error> {
-    let text = format!("{COLUMNS} select $1, $2, $3, $4, $5{from}");
-    let insert = query(AssertSqlSafe(text)).bind(hive).bind(&entry.lease).bind(entry.epoch.cast_signed());
-    let done = insert.bind(&entry.node).bind(entry.at_us.cast_signed()).execute(connection).await?;
-    Ok(done.rows_affected() == 1)
+    let Entry { lease, epoch, node, at_us } = entry;
+    let (hive, lease, node) = (text(hive), text(lease), text(node));
+    let insert = format!("{COLUMNS} select {hive}, {lease}, {epoch}, {node}, {at_us}{from}");
+    Ok(connection.execute(raw_sql(AssertSqlSafe(insert))).await?.rows_affected() == 1)
 }
 
 async fn transaction(
@@ -68,17 +78,17 @@ async fn transaction(
     fence: Option<&Fence>,
     inside: Inside<'_>,
 ) -> Result<bool, sqlx_core::Error> {
-    connection.execute("begin").await?;
+    connection.execute(raw_sql(BEGIN)).await?;
     if let Some(fence) = fence {
         let fence = fence::postgres(hive, [fence], "name");
-        if connection.fetch_optional(query(AssertSqlSafe(fence))).await?.is_none() {
-            connection.execute("rollback").await?;
+        if connection.fetch_optional(raw_sql(AssertSqlSafe(fence))).await?.is_none() {
+            connection.execute(raw_sql("rollback")).await?;
             return Ok(false);
         }
     }
     insert(connection, hive, entry, "").await?;
     inside();
-    connection.execute("commit").await?;
+    connection.execute(raw_sql("commit")).await?;
     Ok(true)
 }
 
@@ -101,7 +111,8 @@ impl Ledger for PostgresLedger {
     fn read(&mut self) -> Result<Vec<Entry>, String> {
         let PostgresLedger { runtime, connection, hive } = self;
         let select =
-            query("select lease, epoch, node, at_us from chaos_write where hive = $1 order by id").bind(&*hive);
+            format!("select lease, epoch, node, at_us from chaos_write where hive = {} order by id", text(hive));
+        let select = raw_sql(AssertSqlSafe(select));
         let rows = runtime.block_on(connection.fetch_all(select)).map_err(|error| format!("read the log: {error}"))?;
         let entry = |row: &sqlx_postgres::PgRow| {
             Ok(Entry {

@@ -16,6 +16,20 @@ fn key(hive: &str) -> String {
     format!("{{hive:{hive}}}:chaos")
 }
 
+/// As `FLUSHALL` would, for one hive: the others, and the log, are to say what comes of it.
+pub fn forget(url: &str, hive: &str) -> Result<(), String> {
+    let script = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do \
+                    if key ~= ARGV[2] then redis.call('DEL', key) end \
+                  end";
+    let forget = || {
+        let mut connection = Client::open(url)?.get_connection()?;
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(script).arg(0).arg(format!("{{hive:{hive}}}:*")).arg(key(hive));
+        eval.query::<()>(&mut connection)
+    };
+    forget().map_err(|error| format!("forget a hive: {error}"))
+}
+
 impl RedisLedger {
     pub fn open(url: &str, hive: &str) -> Result<RedisLedger, String> {
         let open = || Client::open(url)?.get_connection();
