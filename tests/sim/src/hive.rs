@@ -515,6 +515,8 @@ impl World {
     }
 
     fn note_view(&mut self, who: usize, view: &View) {
+        let queen = view.leases.iter().find(|row| &*row.name == QUEEN).filter(|row| !row.free);
+        self.nodes[who].queen = queen.and_then(|row| row.holder);
         self.nodes[who].knows = view.nodes.len();
         if self.restored {
             return;

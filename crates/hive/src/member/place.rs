@@ -34,6 +34,8 @@ pub(super) struct Source {
     /// That others have made as many, if they have made any.
     checked: bool,
     alarmed: bool,
+    /// Shards that we and others are pinned to, as it was said.
+    pinned_twice: Vec<Name>,
 }
 
 impl Member {
@@ -47,7 +49,8 @@ impl Member {
         for shard in 0..count {
             self.leases.insert(shard_lease(&name, shard), Lease::new(Kind::Shard(at), true));
         }
-        self.sources.push(Source { name, count, pinned_only, checked: false, alarmed: false });
+        let pinned_twice = Vec::new();
+        self.sources.push(Source { name, count, pinned_only, checked: false, alarmed: false, pinned_twice });
     }
 
     pub(super) fn unwant_shards(&mut self, name: &Name) {
@@ -107,6 +110,7 @@ impl Member {
                 }
             }
             self.say_what_waits(at, effects);
+            self.say_what_is_pinned_twice(at, effects);
         }
         let candidates = self.candidates(None, None);
         let me = self.node;
@@ -175,6 +179,33 @@ impl Member {
             effects.push(Effect::Notice { code: "shards-wait", message });
         }
         *alarmed = waiting > 0;
+    }
+
+    /// The lease decides who has it. That two are configured for it is somebody's slip: each of them says so.
+    fn say_what_is_pinned_twice(&mut self, at: usize, effects: &mut Vec<Effect>) {
+        let candidates = self.candidates(Some(&self.sources[at].name), None);
+        let mine = candidates.iter().find(|one| Some(one.id) == self.node);
+        let mine = mine.map(|one| one.pinned.clone()).unwrap_or_default();
+        let (mut shards, mut others) = (Vec::new(), Vec::new());
+        for other in candidates.iter().filter(|one| Some(one.id) != self.node) {
+            let before = shards.len();
+            shards.extend(other.pinned.iter().filter(|lease| mine.contains(lease)).cloned());
+            if shards.len() > before {
+                others.push(format!("{} ({})", other.name, other.id));
+            }
+        }
+        shards.sort();
+        shards.dedup();
+        let said = &mut self.sources[at].pinned_twice;
+        if !shards.is_empty() && *said != shards {
+            let shown = shards.iter().map(|lease| &**lease).collect::<Vec<_>>().join(", ");
+            let message = format!(
+                "{shown}: this node is pinned to it, and so is {}; the lease decides, give each node pins of its own",
+                others.join(" and ")
+            );
+            effects.push(Effect::Notice { code: "pinned-twice", message });
+        }
+        *said = shards;
     }
 
     /// Far away: not by us, or nothing is known that speaks for it.

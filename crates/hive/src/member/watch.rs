@@ -4,7 +4,7 @@
 //! |-------------------------------------------------------------------------|-------------------------------|
 //! | the same beat for ttl − heartbeat, and it has expired there             | it may be buried              |
 //! | the same, but our own beats had a gap or the clock a step within 2 ttl  | only after 2 ttl              |
-//! | the same since our first beat: a step before that was not seen by us    | only after 1.05 ttl           |
+//! | the same since we first heard of it: a step before our first beat was not seen by us | only 1.05 ttl after that beat |
 //! | the same beat for 2 ttl on our own clock                                | it may be buried, expired or not |
 //! | its kernel lock is free                                                 | it may be buried at once      |
 //! | another beat                                                            | it lives; watched from here on |
@@ -28,6 +28,8 @@ pub(super) struct Watch {
     seen: BTreeMap<NodeId, Seen>,
     hive_ms: u64,
     clock: HiveClock,
+    /// When we first heard the store's clock.
+    begun_at: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -42,8 +44,8 @@ struct Seen {
     until: Moment,
     /// Its end as our clock will show it.
     expires_at: Moment,
-    /// It was sent before we were there.
-    before_us: bool,
+    /// Nor believed to be dead before: it may have been sent before we were there.
+    not_before: Moment,
 }
 
 impl Seen {
@@ -53,9 +55,7 @@ impl Seen {
         if crate::planted::on("bury without the watched beat") {
             return self.since;
         }
-        // That it has expired may be the clock's doing: its life is counted here, on a clock that may be fast.
-        let calm = if self.before_us { self.ttl * 21 / 20 } else { self.ttl.saturating_sub(self.heartbeat) };
-        let calm_at = self.since.after(calm);
+        let calm_at = self.since.after(self.ttl.saturating_sub(self.heartbeat)).max(self.not_before);
         match troubled_at {
             Some(at) => calm_at.max(at.after(self.ttl * 2)).min(self.since.after(self.ttl * 2)),
             None => calm_at,
@@ -72,14 +72,16 @@ impl Watch {
         }
         self.last = Some(sent_at);
         self.hive_ms = status.head.hive_ms;
-        let first = self.clock.is_new();
+        if self.clock.is_new() {
+            self.begun_at = now;
+        }
         let step = self.clock.learn(status.head.hive_ms, sent_at, now);
         if step.is_some() {
             self.troubled_at = Some(now);
         }
         let queen = status.queen.iter().filter_map(|queen| queen.node.as_ref());
         for watched in status.soonest.iter().chain(queen) {
-            self.see(watched, first, sent_at, now);
+            self.see(watched, sent_at, now);
         }
         // Whoever was not told of for long is not among the soonest to expire, or is gone.
         self.seen.retain(|_, seen| now.since(seen.until) < seen.ttl * 4);
@@ -91,15 +93,22 @@ impl Watch {
         self.last.is_some_and(|last| sent_at.since(last) > heartbeat * 2)
     }
 
-    /// `first`: before this answer nothing was known of the store's clock.
-    fn see(&mut self, watched: &Watched, first: bool, sent_at: Moment, now: Moment) {
-        let before = self.seen.get(&watched.id).filter(|seen| seen.beat == watched.beat);
+    fn see(&mut self, watched: &Watched, sent_at: Moment, now: Moment) {
+        let ttl = Duration::from_millis(watched.ttl_ms);
+        let known = self.seen.get(&watched.id);
+        let before = known.filter(|seen| seen.beat == watched.beat);
         let (since, expires_at) = before.map_or((now, Moment::FAR), |seen| (seen.since, seen.expires_at));
-        let before_us = before.map_or(first, |seen| seen.before_us);
+        let not_before = match (before, known) {
+            (Some(seen), _) => seen.not_before,
+            // Of a beat that we saw come we know when it was sent.
+            (None, Some(_)) => Moment::default(),
+            // That it has expired may be the clock's doing: its life is counted here, on a clock that may be fast.
+            (None, None) => self.begun_at.after(ttl * 21 / 20),
+        };
         let left_ms = watched.expires_ms.saturating_sub(self.hive_ms);
         let seen = Seen {
             beat: watched.beat,
-            ttl: Duration::from_millis(watched.ttl_ms),
+            ttl,
             heartbeat: Duration::from_millis(watched.heartbeat_ms),
             expires_ms: watched.expires_ms,
             dead: watched.dead,
@@ -107,7 +116,7 @@ impl Watch {
             until: sent_at,
             // As it was told first: what has expired already would else expire again with every answer.
             expires_at: now.after(Duration::from_millis(left_ms)).min(expires_at),
-            before_us,
+            not_before,
         };
         self.seen.insert(watched.id, seen);
     }
@@ -149,7 +158,8 @@ impl Watch {
 
     /// A fresh identity has watched nobody.
     pub fn begin_again(&mut self) {
-        *self = Watch { troubled_at: self.troubled_at, clock: std::mem::take(&mut self.clock), ..Watch::default() };
+        let (troubled_at, begun_at) = (self.troubled_at, self.begun_at);
+        *self = Watch { troubled_at, begun_at, clock: std::mem::take(&mut self.clock), ..Watch::default() };
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Node {
     pub sits_out_until: Moment,
     /// How many nodes the last view had that it was shown.
     pub knows: usize,
+    /// Who is queen, as that view had it.
+    pub queen: Option<NodeId>,
     pub refused: Option<Failure>,
     number: usize,
     identities: u64,
@@ -62,6 +64,7 @@ impl Node {
             engaged: None,
             sits_out_until: Moment::default(),
             knows: 0,
+            queen: None,
             refused: None,
             number,
             identities: 0,

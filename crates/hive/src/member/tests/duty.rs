@@ -120,6 +120,7 @@ fn hv_44_a_dead_queen_is_buried_and_followed() {
     table.nodes.push(node(2));
     let expires_ms = table.head.hive_ms + 5_000;
     table.leases.push(row(QUEEN, 3, Some(2)));
+    table.soonest = vec![watched(2, 6, expires_ms - 1_000)];
     table.join();
     table.queen = queen(3, Some(2), expires_ms);
     table.soonest = vec![watched(2, 7, expires_ms)];

@@ -30,10 +30,17 @@ fn hv_9_an_unanswered_join_is_given_up_under_that_identity() {
 #[test]
 fn hv_9_joined_it_is_neither_ready_nor_eligible_before_its_first_beat() {
     let mut table = Table::new();
+    table.step(Input::Want(DUTY.into()));
     let status = table.status();
     table.reply(|request| matches!(request, Request::Join { .. }), Ok(Reply::Joined(Box::new(status))));
     let Some(Request::Beat { state, read_only: false, .. }) = table.request(is_beat) else { panic!("no beat") };
     assert!(state.ready && state.eligible, "said at once");
+    table.looked();
+    table.pass(1_000);
+    assert_eq!(table.request(is_take), None, "found free, and not taken before that is answered");
+    table.beaten();
+    table.seen();
+    assert!(table.request(is_take).is_some(), "{:?}", table.asked);
 }
 
 #[test]
@@ -491,21 +498,22 @@ impl Table {
     }
 
     /// Whatever only asks is answered, until nothing more is; what changes something is left to the test.
-    pub fn answer_all(&mut self) {
+    pub fn answer_all(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
         for _ in 0..100 {
             let is_question = |(_, request): &(u64, Request)| is_beat(request) || is_view(request) || is_look(request);
             let found = self.asked.iter().find(|one| is_question(one) || one.1 == Request::Tally).cloned();
-            let Some((_, request)) = found else { return };
-            match request {
-                Request::Beat { .. } => drop(self.beaten()),
-                Request::View | Request::Events { .. } => drop(self.seen()),
-                Request::Look { .. } => drop(self.looked()),
+            let Some((_, request)) = found else { return effects };
+            effects.extend(match request {
+                Request::Beat { .. } => self.beaten(),
+                Request::View | Request::Events { .. } => self.seen(),
+                Request::Look { .. } => self.looked(),
                 _ => {
                     let counted =
                         Reply::Counted { hive_ms: 0, counts: counts(1, 0), published: false, buried: Vec::new() };
-                    drop(self.reply(|other| *other == Request::Tally, Ok(counted)));
+                    self.reply(|other| *other == Request::Tally, Ok(counted))
                 }
-            }
+            });
         }
         panic!("it never stops asking: {:?}", self.asked);
     }

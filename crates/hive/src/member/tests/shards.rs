@@ -174,6 +174,7 @@ fn hv_56_whoever_inherits_is_told_soon_after_the_end() {
     table.leases = (0..8).map(|n| row(&shard(n), 3, Some(if n < 4 { ME } else { 2 }))).collect();
     let expires_ms = table.head.hive_ms + 5_000;
     table.step(shards(8));
+    table.soonest = vec![watched(2, 6, expires_ms - 1_000)];
     table.join();
     table.granted(is_mint, 9);
     table.soonest = vec![watched(2, 7, expires_ms)];
@@ -210,14 +211,55 @@ fn one_missing_static_owner_stops_all() {
     table.granted(is_take, 5);
     table.nodes.pop();
     table.head.version += 1;
-    let mut notices = 0;
+    let mut said = Vec::new();
     for _ in 0..20 {
-        table.answer_all();
-        let effects = table.pass(1_000);
-        notices += effects.iter().filter(|effect| matches!(effect, Effect::Notice { .. })).count();
+        said.extend(notices(&table.answer_all(), "shards-wait"));
+        said.extend(notices(&table.pass(1_000), "shards-wait"));
         assert!(table.request(is_take).is_none(), "they wait");
     }
     let terms = table.member.leases.values().filter(|lease| lease.term().is_some()).count();
     assert_eq!(terms, 4, "ours go on");
-    let _ = notices;
+    assert_eq!(said, ["4 shards of source shop wait for a node that is pinned to them"], "once");
+}
+
+/// HV-57: the lease decides, and whoever is pinned to the same says so, whether it has got it or not.
+#[test]
+fn hv_57_two_nodes_pinned_to_one_shard_both_say_so() {
+    for holder in [ME, 2] {
+        let mut table = Table::new();
+        table.nodes[0].meta = r#"{"pin": {"shop": "0-2"}}"#.to_owned();
+        let mut other = node(2);
+        other.meta = r#"{"pin": {"shop": "2-3"}}"#.to_owned();
+        table.nodes.push(other);
+        table.leases = (0..4).map(|n| row(&shard(n), 3, Some(if n == 2 { holder } else { 2 }))).collect();
+        table.step(shards(4));
+        let status = table.status();
+        table.reply(|request| matches!(request, Request::Join { .. }), Ok(Reply::Joined(Box::new(status))));
+        table.beaten();
+        let mut said = notices(&table.seen(), "pinned-twice");
+        for _ in 0..5 {
+            table.head.version += 1;
+            said.extend(notices(&table.answer_all(), "pinned-twice"));
+            said.extend(notices(&table.pass(1_000), "pinned-twice"));
+            let robs =
+                |r: &Request| matches!(r, Request::Take { claims, .. } if claims.iter().any(|c| c.lease == shard(2)));
+            assert!(table.request(robs).is_none(), "the lease decides");
+        }
+        let [said] = &said[..] else { panic!("once, not {said:?}") };
+        assert!(said.contains("shard/shop/2") && said.contains("node-2") && !said.contains("shard/shop/3"), "{said}");
+        // Once it is over it is over; if it begins again it is said again.
+        table.nodes[1].meta = r#"{"pin": {"shop": "3"}}"#.to_owned();
+        table.head.version += 1;
+        table.pass(2_200);
+        assert!(notices(&table.answer_all(), "pinned-twice").is_empty());
+    }
+}
+
+/// What was said under this code.
+fn notices(effects: &[Effect], code: &str) -> Vec<String> {
+    let said = effects.iter().filter_map(|effect| match effect {
+        Effect::Notice { code: given, message } if *given == code => Some(message.clone()),
+        _ => None,
+    });
+    said.collect()
 }

@@ -23,9 +23,9 @@ struct Table {
 impl Default for Table {
     fn default() -> Table {
         let mut table = Table { watch: Watch::default(), offset_ms: 0 };
-        let head = Head { hive_ms: 499_000, ..Head::default() };
+        let head = Head { hive_ms: 497_000, ..Head::default() };
         let status = Status { head, member: true, renewed: true, ..Status::default() };
-        table.watch.told(&status, HEARTBEAT, Moment::from_millis(999_000), Moment::from_millis(999_000));
+        table.watch.told(&status, HEARTBEAT, Moment::from_millis(997_000), Moment::from_millis(997_000));
         table
     }
 }
@@ -96,6 +96,21 @@ fn hi_10_whoever_has_just_come_buries_nobody_within_its_time_to_live() {
     table.told(10_000, 8, 1);
     table.told(12_000, 8, 1);
     assert!(table.is_due(), "of a beat that it saw come it knows when it was sent");
+}
+
+/// HI-10: nor if it hears of the others only by a second beat right after its first, as after a request has rung.
+#[test]
+fn hi_10_who_is_heard_of_a_moment_later_is_given_the_same_time() {
+    let mut table = Table { watch: Watch::default(), offset_ms: 0 };
+    let head = Head { hive_ms: table.hive_ms(0), ..Head::default() };
+    let status = Status { head, member: true, renewed: true, ..Status::default() };
+    table.watch.told(&status, HEARTBEAT, at(0), at(0));
+    for millis in [10, 2_000, 4_010, 6_000, 6_299] {
+        table.told(millis, 7, 1);
+        assert!(!table.is_due(), "{millis}");
+    }
+    table.told(6_300, 7, 1);
+    assert!(table.is_due());
 }
 
 /// The store was away for everybody: whoever comes back later than we is not dead.

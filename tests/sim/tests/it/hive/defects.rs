@@ -1,13 +1,13 @@
 //! Defects that others have had, and rules that only show between several nodes, one by one.
 
 use honeyflow_hive::{
-    Reply, Request,
+    Fence, Reply, Request,
     contract::{EventKind, QUEEN},
     member::Input,
 };
 use honeyflow_invariant::Breach;
 
-use honeyflow_sim::hive::{Fault, MILLI, Options, SECOND, World};
+use honeyflow_sim::hive::{DUTY, Fault, MILLI, Options, SECOND, World};
 
 /// Up, with a queen and everything held.
 fn settled(options: Options) -> World {
@@ -278,15 +278,13 @@ fn hv_23_a_restore_waits_for_a_person() {
 fn hv_94_a_queens_death_makes_no_stampede() {
     let mut world = settled(Options::calm(40, 1));
     let queen = world.queen().unwrap();
+    let tried = |world: &World| ["take", "bury"].map(|what| world.history.calls.get(what).copied().unwrap_or(0));
+    let before = tried(&world);
     world.dies(queen);
-    world.pass(5_500 * MILLI);
-    while world.queen().is_none() {
-        world.pass(5 * MILLI);
-    }
-    let takes = world.history.calls["take"];
-    let buries = world.history.calls.get("bury").copied().unwrap_or(0);
+    until_held_by_another(&mut world, QUEEN, queen, 7_000);
     world.pass(SECOND);
-    assert!(world.history.calls["take"] - takes <= 10 && buries <= 12, "{:?}", world.history.calls);
+    let [takes, buries] = [0, 1].map(|at| tried(&world)[at] - before[at]);
+    assert!((1..=10).contains(&takes) && (1..=12).contains(&buries), "{takes} takes, {buries} burials");
     no_breach(&mut world);
 }
 
@@ -348,16 +346,42 @@ fn leader_needs_to_be_reachable_to_ask_who_leads() {
     let queen = world.queen().unwrap();
     let id = world.nodes[queen].member.node();
     world.nodes[queen].paused_until = world.now + 3 * SECOND;
+    world.down_until = world.now + 3 * SECOND;
     world.pass(SECOND);
-    let Ok(Reply::View(view)) = world.rows.apply(world.hive_ms(), Request::View) else { panic!("no view") };
-    let row = view.leases.iter().find(|lease| &*lease.name == QUEEN).unwrap();
-    assert_eq!(row.holder, id);
+    assert!(id.is_some());
+    let asked: Vec<_> = (0..3).filter(|who| *who != queen).map(|who| world.nodes[who].queen).collect();
+    assert_eq!(asked, [id; 2], "neither she nor the store need be asked");
     no_breach(&mut world);
+}
+
+/// HV-47: what did not happen when it was due is told by whoever leads now, and by nobody who led before.
+#[test]
+fn missed_chore_leaves_no_trace() {
+    let mut world = settled(Options::calm(2, 2));
+    let leads = |world: &World| world.holders(DUTY)[0];
+    let fence = |world: &World, who: usize| {
+        let (term, _) = &world.nodes[who].terms[DUTY];
+        term.fence_at(world.nodes[who].local(world.now)).unwrap()
+    };
+    let first = leads(&world);
+    let before = fence(&world, first);
+    world.dies(first);
+    until_held_by_another(&mut world, DUTY, first, 12_000);
+    let now = fence(&world, leads(&world));
+    let missed = |fence: &Fence, cause: &str| Request::Missed { fence: fence.clone(), cause: cause.into() };
+    assert_eq!(world.rows.apply(world.hive_ms(), missed(&now, "report of noon")), Ok(Reply::Done));
+    let stale = world.rows.apply(world.hive_ms(), missed(&before, "too late"));
+    assert_eq!(stale, Ok(Reply::Stale(vec![DUTY.into()])));
+    let history = Request::History { lease: Some(DUTY.into()), until_ms: None, max: 100 };
+    let Ok(Reply::History(events)) = world.rows.apply(world.hive_ms(), history) else { panic!("no history") };
+    let missed: Vec<_> = events.iter().filter(|event| event.kind == EventKind::Missed).collect();
+    assert!(matches!(&missed[..], [one] if &*one.cause == "report of noon"), "{missed:?}");
+    assert_eq!(missed[0].node, world.nodes[leads(&world)].member.node());
 }
 
 /// HV-19: everything that happened stands in the events, with its cause.
 #[test]
-fn missed_chore_leaves_no_trace() {
+fn hv_19_a_burial_and_what_follows_stand_in_the_events() {
     let mut world = settled(Options::calm(2, 2));
     world.dies(0);
     world.pass(10 * SECOND);
@@ -374,9 +398,14 @@ fn hv_85_a_paused_leaders_writes_are_refused() {
     let mut world = settled(Options::calm(3, 6));
     for _ in 0..6 {
         let queen = world.queen().unwrap();
+        let local = world.nodes[queen].local(world.now);
+        let (term, _) = &world.nodes[queen].terms[QUEEN];
+        let fence = term.fence_at(local).unwrap();
+        assert!(world.rows.holds(&fence));
         world.plan(world.now, Fault::Pause);
         world.nodes[queen].paused_until = world.now + 9 * SECOND;
         world.pass(30 * SECOND);
+        assert!(!world.rows.holds(&fence), "what she sends under it is refused from now on");
     }
     assert!(world.history.accepted.len() > 1_000, "{}", world.history.accepted.len());
     no_breach(&mut world);
