@@ -28,7 +28,7 @@ use crate::{
 
 pub use counters::Counters;
 pub use mailbox::Change;
-pub use options::Options;
+pub use options::{OnUnstopped, Options};
 pub use shards::Shards;
 pub use shared::{Role, Snapshot};
 pub use watch::{Update, Watch};
@@ -85,7 +85,8 @@ impl Hive {
                 }
             });
         }
-        thread::start(config, shared.clone(), received, options.on_stuck)?;
+        let calls = thread::Calls { stuck: options.on_stuck, unstopped: options.on_unstopped };
+        thread::start(config, shared.clone(), received, calls)?;
         let hive = Hive { inputs, shared };
         for limit in &options.limits {
             hive.declare(limit)?;

@@ -20,6 +20,8 @@ pub struct Counters {
     pub burials: u64,
     /// Writes under a fence of this node that a store has refused.
     pub fences_refused: u64,
+    /// Leases that were lost while whoever worked under them did not stop in time.
+    pub unstopped: u64,
     /// Steps of the store's clock that were seen.
     pub clock_steps: u64,
 }

@@ -9,6 +9,7 @@
 //! | another node should have it  | dropped, then said to have been left                                       |
 //! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s    |
 //! | it fails for good, or ends   | released; that is the answer                                               |
+//! | lost, and it never waits     | half a second past its trust the program is told ([`super::Options::on_unstopped`]) |
 
 use std::{sync::Arc, time::Duration};
 

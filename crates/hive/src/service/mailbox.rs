@@ -1,8 +1,9 @@
 //! What happens to leases, for the one who works under them. Nothing is missed and nothing piles up: what a slow reader
-//! has not heard yet is replaced by what is true now.
+//! has not heard yet is replaced by what is true now. A loss has to be heard in time: whoever does not is still at work
+//! under a term that others may have by now.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -48,11 +49,14 @@ struct Letters {
     waiting: VecDeque<Change>,
     /// Leases that the reader believes to hold.
     gained: BTreeSet<Name>,
+    /// By lease that was lost: until when it should have heard so.
+    hear_by: BTreeMap<Name, Moment>,
     closed: bool,
 }
 
 impl Mailbox {
-    pub fn post(&self, change: Change) {
+    /// `hear_by`: of a loss.
+    pub fn post(&self, change: Change, hear_by: Moment) {
         let mut letters = self.letters();
         match &change {
             // Whoever never heard that it was gained need not hear that it was lost.
@@ -61,6 +65,7 @@ impl Mailbox {
             }
             Change::Lost { lease, .. } => {
                 letters.forget(lease, |_| true);
+                letters.hear_by.entry(lease.clone()).or_insert(hear_by);
                 letters.waiting.push_back(change);
             }
             Change::Gained(term) => {
@@ -86,7 +91,10 @@ impl Mailbox {
                 if let Some(change) = letters.waiting.pop_front() {
                     match &change {
                         Change::Gained(term) => letters.gained.insert(term.lease().clone()),
-                        Change::Lost { lease, .. } => letters.gained.remove(lease),
+                        Change::Lost { lease, .. } => {
+                            letters.hear_by.remove(lease);
+                            letters.gained.remove(lease)
+                        }
                         Change::Leave { .. } => false,
                     };
                     return Some(change);
@@ -97,6 +105,17 @@ impl Mailbox {
             }
             self.posted.notified().await;
         }
+    }
+
+    /// Leases whose loss should have been heard before `now`, each told once.
+    pub fn overdue(&self, now: Moment) -> Vec<Name> {
+        let mut letters = self.letters();
+        let overdue: Vec<Name> =
+            letters.hear_by.iter().filter(|(_, by)| **by < now).map(|(lease, _)| lease.clone()).collect();
+        for lease in &overdue {
+            letters.hear_by.insert(lease.clone(), Moment::FAR);
+        }
+        overdue
     }
 
     fn letters(&self) -> MutexGuard<'_, Letters> {
@@ -138,20 +157,44 @@ mod tests {
     #[test]
     fn hv_20_a_slow_reader_never_misses_a_loss_and_hears_only_what_is_true() {
         let mailbox = Mailbox::default();
-        mailbox.post(gained(1));
-        mailbox.post(lost());
+        let post = |change| mailbox.post(change, Moment::FAR);
+        post(gained(1));
+        post(lost());
         assert_eq!(all(&mailbox), [], "never heard of, never had");
-        mailbox.post(gained(2));
+        post(gained(2));
         assert_eq!(all(&mailbox), [gained(2)]);
-        mailbox.post(lost());
+        post(lost());
         for epoch in 3..100 {
-            mailbox.post(gained(epoch));
+            post(gained(epoch));
         }
         assert_eq!(all(&mailbox), [lost(), gained(99)], "the loss, and what stands now");
         let held = Held { lease: "duty/a".into(), epoch: Epoch(99) };
-        mailbox.post(Change::Leave { held, until: Moment(5) });
-        mailbox.post(lost());
+        post(Change::Leave { held, until: Moment(5) });
+        post(lost());
         mailbox.close();
         assert_eq!(all(&mailbox), [lost()]);
+    }
+
+    #[test]
+    fn hv_46_a_loss_that_is_not_heard_in_time_is_told_once() {
+        let mailbox = Mailbox::default();
+        let overdue = |now: u64| mailbox.overdue(Moment(now));
+        mailbox.post(gained(1), Moment::FAR);
+        mailbox.post(lost(), Moment(5));
+        assert!(overdue(9).is_empty(), "it never heard that it had it");
+        mailbox.post(gained(2), Moment::FAR);
+        assert_eq!(all(&mailbox), [gained(2)]);
+        mailbox.post(lost(), Moment(10));
+        mailbox.post(gained(3), Moment::FAR);
+        mailbox.post(lost(), Moment(50));
+        assert!(overdue(10).is_empty());
+        assert_eq!(overdue(11), ["duty/a".into()], "the first loss counts");
+        assert!(overdue(12).is_empty(), "once");
+        assert_eq!(all(&mailbox), [lost()]);
+        mailbox.post(gained(4), Moment::FAR);
+        assert_eq!(all(&mailbox), [gained(4)]);
+        mailbox.post(lost(), Moment(60));
+        assert_eq!(all(&mailbox), [lost()]);
+        assert!(overdue(99).is_empty(), "heard in time");
     }
 }

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::{limit::Definition, member::Config};
 
+/// Told which lease.
+pub type OnUnstopped = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// ```
 /// # use honeyflow_hive::Options;
 /// let options = Options { weight: Some(50), ..Options::named("web-1") }.fast();
@@ -49,6 +52,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Called if that runtime has stood still for half a minute: a program should end then.
     pub on_stuck: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Called with a lease that was lost while that runtime lives, and whose work has not stopped half a second after its
+    /// term could last have been good. Nothing that shows its fence is accepted; a program that has other effects should
+    /// end then.
+    pub on_unstopped: Option<OnUnstopped>,
 }
 
 impl Default for Options {
@@ -80,6 +87,7 @@ impl Options {
             watch_runtime: true,
             clock: Arc::new(BootClock),
             on_stuck: None,
+            on_unstopped: None,
         }
     }
 

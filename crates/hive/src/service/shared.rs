@@ -242,7 +242,8 @@ impl Shared {
     }
 
     /// To whoever works under that lease: a duty by its name, a shard by its source's.
-    pub fn post(&self, change: Change) {
+    /// `hear_by`: of a loss, until when that one should have stopped.
+    pub fn post(&self, change: Change, hear_by: Moment) {
         let lease = change.lease().clone();
         if &*lease == QUEEN {
             let role = match change {
@@ -256,8 +257,13 @@ impl Shared {
             None => self.mailboxes().get(&lease).cloned(),
         };
         if let Some(mailbox) = mailbox {
-            mailbox.post(change);
+            mailbox.post(change, hear_by);
         }
+    }
+
+    /// Leases that were lost, and whose work has not stopped in time; each is told once.
+    pub fn unstopped(&self, now: Moment) -> Vec<Name> {
+        self.mailboxes().values().flat_map(|mailbox| mailbox.overdue(now)).collect()
     }
 
     pub fn set_node(&self, node: Option<NodeId>) {

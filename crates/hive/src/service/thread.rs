@@ -9,7 +9,7 @@ use honeyflow_runtime::{Failure, Moment};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{mailbox::Change, shared::Shared};
+use super::{OnUnstopped, mailbox::Change, shared::Shared};
 use crate::{
     contract::{NodeId, Reply, Request},
     member::{Config, Effect, Input, Member},
@@ -20,13 +20,20 @@ const ANSWERS_MAX: usize = 256;
 /// However far away the next thing is, the mark of traffic is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-type OnStuck = Option<Arc<dyn Fn() + Send + Sync>>;
+/// So long after its term could last have been good, work under a lost lease has to have stopped.
+const STOPS_WITHIN: Duration = Duration::from_millis(500);
+
+/// What a program wants to be told at once.
+pub(super) struct Calls {
+    pub stuck: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub unstopped: Option<OnUnstopped>,
+}
 
 pub(super) fn start(
     config: Config,
     shared: Arc<Shared>,
     received: mpsc::Receiver<Input>,
-    on_stuck: OnStuck,
+    calls: Calls,
 ) -> Result<(), Failure> {
     let no_thread = |error: std::io::Error| Failure::fatal("no-thread", format!("cannot start the heartbeat: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
@@ -34,7 +41,7 @@ pub(super) fn start(
         .name("honeyflow-hive".to_owned())
         .spawn(move || {
             let ends = Ends(shared.clone());
-            runtime.block_on(Heart::new(config, shared, on_stuck).beat(received));
+            runtime.block_on(Heart::new(config, shared, calls).beat(received));
             drop(ends);
         })
         .map_err(no_thread)?;
@@ -53,7 +60,7 @@ impl Drop for Ends {
 struct Heart {
     member: Member,
     shared: Arc<Shared>,
-    on_stuck: OnStuck,
+    calls: Calls,
     answers: mpsc::Sender<Input>,
     answered: mpsc::Receiver<Input>,
     effects: Vec<Effect>,
@@ -62,20 +69,22 @@ struct Heart {
     engaged_at: Option<Moment>,
     /// None before the first answer, and once it has run out.
     trust_until: Option<Moment>,
+    /// When the main runtime last showed that it lives; none if nobody watches it.
+    pulsed_at: Option<Moment>,
     engaged_ttl: Duration,
 }
 
 impl Heart {
-    fn new(config: Config, shared: Arc<Shared>, on_stuck: OnStuck) -> Heart {
+    fn new(config: Config, shared: Arc<Shared>, calls: Calls) -> Heart {
         // The heart keeps the sender itself: answers come in even after the last handle has gone.
         let (answers, answered) = mpsc::channel(ANSWERS_MAX);
-        let engaged_ttl = config.engaged_ttl;
+        let (engaged_ttl, pulsed) = (config.engaged_ttl, config.pulsed);
         let member = Member::new(config);
         let looked_at = shared.clock().now();
         Heart {
             member,
             shared,
-            on_stuck,
+            calls,
             answers,
             answered,
             effects: Vec::new(),
@@ -83,6 +92,7 @@ impl Heart {
             looked_at,
             engaged_at: None,
             trust_until: None,
+            pulsed_at: pulsed.then_some(looked_at),
             engaged_ttl,
         }
     }
@@ -96,6 +106,7 @@ impl Heart {
             if self.carry_out() {
                 return;
             }
+            self.tell_what_has_not_stopped();
             let now = self.shared.clock().now();
             let wait = self.member.wake_at().since(now).min(LOOK_EVERY);
             let input = tokio::select! {
@@ -140,6 +151,9 @@ impl Heart {
 
     fn step(&mut self, input: Input) {
         let now = self.shared.clock().now();
+        if matches!(input, Input::Pulse) {
+            self.pulsed_at = self.pulsed_at.map(|_| now);
+        }
         self.member.step(input, now, &mut self.effects);
         self.shared.set_node(self.member.node());
         if self.trust_until.is_some_and(|until| until <= now) {
@@ -163,6 +177,19 @@ impl Heart {
         if self.engaged_at != Some(at) {
             self.engaged_at = Some(at);
             self.step(Input::Traffic(at));
+        }
+    }
+
+    /// Whoever has to stop cannot, and others may be at work under the lease by now. A runtime that stands still as a
+    /// whole is judged by its pulse.
+    fn tell_what_has_not_stopped(&self) {
+        let alive_at = self.pulsed_at.unwrap_or_else(|| self.shared.clock().now());
+        for lease in self.shared.unstopped(alive_at) {
+            tracing::error!(%lease, "work under a lost lease does not stop; what it writes under its fence is refused");
+            self.shared.counting().unstopped += 1;
+            if let Some(unstopped) = &self.calls.unstopped {
+                unstopped(&lease);
+            }
         }
     }
 
@@ -211,12 +238,14 @@ impl Heart {
             Effect::Identify => self.step(Input::Identity(NodeId(Uuid::new_v4()))),
             Effect::Granted(term) => {
                 tracing::info!(lease = %term.lease(), epoch = term.epoch().0, "lease granted");
-                self.shared.post(Change::Gained(term));
+                self.shared.post(Change::Gained(term), Moment::FAR);
             }
-            Effect::Leave { held, until } => self.shared.post(Change::Leave { held, until }),
+            Effect::Leave { held, until } => self.shared.post(Change::Leave { held, until }, Moment::FAR),
             Effect::Lost { lease, cause } => {
                 tracing::warn!(%lease, cause, "lease lost");
-                self.shared.post(Change::Lost { lease, cause });
+                let now = self.shared.clock().now();
+                let hear_by = self.trust_until.map_or(now, |until| until.max(now)).after(STOPS_WITHIN);
+                self.shared.post(Change::Lost { lease, cause }, hear_by);
             }
             Effect::Trust(until) => {
                 self.trust_until = Some(until);
@@ -232,7 +261,7 @@ impl Heart {
             }
             Effect::Stuck => {
                 tracing::error!("the main runtime has stood still for half a minute; this node holds no lease");
-                if let Some(stuck) = &self.on_stuck {
+                if let Some(stuck) = &self.calls.stuck {
                     stuck();
                 }
             }

@@ -14,7 +14,7 @@ use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
     contract::{EventKind, HIVE_TIME_START_MS, limit as ledger},
     limit::Definition,
-    service::{Change, Role},
+    service::{Change, OnUnstopped, Role},
 };
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_runtime::Failure;
@@ -435,6 +435,48 @@ fn hv_16_a_stuck_runtime_loses_its_terms() {
         let Some(Change::Lost { .. }) = soon(shards.next()).await else { panic!("not lost") };
         let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("alive again, it takes it again") };
     });
+}
+
+/// HV-46: work that is told of its loss stops where it waits; of work that never waits the program hears.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
+    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(false) });
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let on_unstopped: OnUnstopped = Arc::new(move |lease: &str| tell.lock().unwrap().push(lease.to_owned()));
+    let hive = Hive::join(store.clone(), Options { on_unstopped: Some(on_unstopped), ..options("a") }).await.unwrap();
+    let led: Arc<[AtomicBool; 2]> = Arc::default();
+    let go_on = Arc::new(AtomicBool::new(true));
+    let (leads, leader) = (led.clone(), hive.clone());
+    let waits = tokio::spawn(async move {
+        leader
+            .lead("duty/waits", |_| {
+                leads[0].store(true, Ordering::Relaxed);
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+    });
+    let (leads, leader, busy) = (led.clone(), hive.clone(), go_on.clone());
+    let blocks = tokio::spawn(async move {
+        leader
+            .lead("duty/blocks", |_| {
+                leads[1].store(true, Ordering::Relaxed);
+                while busy.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+    });
+    until(|| led.iter().all(|led| led.load(Ordering::Relaxed))).await;
+    store.off.store(true, Ordering::Relaxed);
+    until(|| !told.lock().unwrap().is_empty()).await;
+    assert_eq!(*told.lock().unwrap(), ["duty/blocks"], "the other has stopped");
+    assert_eq!(hive.counters().unstopped, 1);
+    go_on.store(false, Ordering::Relaxed);
+    waits.abort();
+    blocks.abort();
+    soon(hive.leave()).await;
 }
 
 /// HV-26: the first request after a pause is told at once.

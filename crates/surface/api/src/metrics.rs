@@ -174,6 +174,8 @@ impl Scrape {
         let told: u64 = self.seen.hives.iter().map(|hive| hive.counters.fences_refused).sum();
         let refused = told + self.seen.status.fenced;
         counter(encoder, "hive_fence_refused", "Writes that a store has refused for their fence", refused)?;
+        let unstopped = self.seen.hives.iter().map(|hive| hive.counters.unstopped).sum();
+        counter(encoder, "hive_unstopped", "Lost leases whose work did not stop in time", unstopped)?;
         let up = self.seen.hives.iter().all(|hive| hive.snapshot.trouble.is_none());
         gauge(encoder, "hive_store_up", "1 if the hive's stores answer this node's heartbeat", u64::from(up))?;
         let terms = self.seen.hives.iter().flat_map(|hive| &hive.counters.terms);

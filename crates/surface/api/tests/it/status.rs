@@ -1,12 +1,39 @@
 //! Health, readiness, status, metrics and the page.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use honeyflow_api::HiveView;
 use honeyflow_engine::core::gate::Closed;
+use honeyflow_hive::{Hive, Options, Reply, Request, contract::HIVE_TIME_START_MS, service::Role};
+use honeyflow_hive_memory::MemoryHive;
 use honeyflow_store::admin::Lag;
 use serde_json::json;
 
-use crate::harness::{event, start};
+use crate::harness::{PATIENCE, event, start, start_with};
+
+/// A hive with this node alone in it, and its queen.
+async fn hive() -> Hive {
+    let store = MemoryHive::new(|| {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(0) - HIVE_TIME_START_MS.cast_unsigned()
+    });
+    let hive = Hive::join(Arc::new(store), Options::named("node-1").fast()).await.unwrap();
+    until(async || matches!(hive.role(), Role::Queen(_))).await;
+    hive
+}
+
+async fn until(is: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that");
+}
+
+fn shown(hive: &Hive) -> HiveView {
+    HiveView { place: "memory".to_owned(), sources: vec!["shop".into()], hive: hive.clone() }
+}
 
 #[tokio::test]
 async fn health_answers_whatever_the_store_does() {
@@ -30,6 +57,39 @@ async fn ready_says_what_is_missing() {
     let codes: Vec<_> = answer["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].clone()).collect();
     assert_eq!(codes, ["draining", "no-lease", "store-away"]);
     assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+}
+
+/// HV-76
+#[tokio::test]
+async fn hv_76_metrics_tell_of_the_hive() {
+    let hive = hive().await;
+    let server = start_with(|node| node.hives.push(shown(&hive))).await;
+    hive.engage();
+    // The queen's term is an event like any other: counted once this node has read it.
+    until(async || hive.counters().terms.len() == 1 && hive.engaged().count == Some(1)).await;
+    let scraped = server.get("/metrics").await.body;
+    let Ok(Reply::View(view)) = hive.store().call(Request::View).await else { panic!("no view") };
+    let epoch = format!("honeyflow_hive_epoch{{lease=\"queen\"}} {}", view.leases[0].epoch.0);
+    for line in [
+        "honeyflow_hive_nodes{state=\"engaged\"} 1",
+        "honeyflow_hive_nodes{state=\"ready\"} 0",
+        "honeyflow_hive_engaged 1",
+        "honeyflow_hive_queen 1",
+        "honeyflow_hive_count_age_seconds 0",
+        &epoch,
+        "honeyflow_hive_burials_total 0",
+        "honeyflow_hive_clock_steps_total 0",
+        "honeyflow_hive_fence_refused_total 0",
+        "honeyflow_hive_unstopped_total 0",
+        "honeyflow_hive_store_up 1",
+        "honeyflow_hive_terms_total{cause=\"free\"} 1",
+    ] {
+        assert!(scraped.lines().any(|own| own == line), "{line} is not in\n{scraped}");
+    }
+    for name in ["honeyflow_hive_beats_total", "honeyflow_hive_beat_seconds_total", "honeyflow_hive_heard_seconds"] {
+        let value = scraped.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value > 0.0), "{name} is {value:?} in\n{scraped}");
+    }
 }
 
 /// It still takes events and answers searches: nobody should be sent elsewhere for it.
