@@ -51,7 +51,7 @@ pub struct Cluster {
     statements: Arc<Cache>,
     refusals: Refusals,
     presence: Presence,
-    /// Statements that were prepared again, since servers had forgotten them.
+    /// Statements that were prepared again, since a server had returned or forgotten them.
     prepared_again: Arc<AtomicU64>,
     /// What people should know, one line for each matter.
     remarks: Mutex<BTreeMap<&'static str, String>>,

@@ -42,6 +42,8 @@ pub struct Connection {
     shared: Arc<Shared>,
     /// While it is on loan: goes with every request until the answer has come.
     guard: Option<Guard>,
+    /// Whoever has the loan ends every request in time.
+    timed: bool,
 }
 
 impl std::fmt::Debug for Connection {
@@ -65,7 +67,7 @@ struct Shared {
     closing: watch::Sender<Option<Instant>>,
     notices: std::sync::Mutex<Option<mpsc::Receiver<Notice>>>,
     tally: Arc<Tally>,
-    /// Of a cluster: statements that its servers had forgotten.
+    /// Of a cluster: statements that were prepared again.
     forgotten: OnceLock<Arc<AtomicU64>>,
 }
 
@@ -171,8 +173,8 @@ impl Connection {
         }
     }
 
-    /// The same connection, for as long as it is on loan: the pool knows of each request until its answer has come, and
-    /// the loan's deadline is theirs.
+    /// The same connection, for as long as it is on loan: the pool knows of each request until its answer has come. Each has
+    /// its own deadline, as without a loan.
     ///
     /// ```no_run
     /// # use honeyflow_cassandra::{Connection, Options, Session, session::Error};
@@ -185,7 +187,12 @@ impl Connection {
     /// ```
     pub fn of_loan(loan: &mut Loan<Cluster>) -> Self {
         let guard: Guard = Arc::new(loan.in_flight());
-        Self { shared: Arc::clone(&loan.shared), guard: Some(guard) }
+        Self { shared: Arc::clone(&loan.shared), guard: Some(guard), timed: false }
+    }
+
+    /// The same inside `Pool::with`, which ends in time whatever runs in it: one timer for each request is enough.
+    pub(crate) fn in_with(loan: &mut Loan<Cluster>) -> Self {
+        Self { timed: true, ..Self::of_loan(loan) }
     }
 
     /// As errors name it.
@@ -303,7 +310,7 @@ async fn open<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         tally,
         forgotten: OnceLock::new(),
     };
-    Ok(Connection { shared: Arc::new(shared), guard: None })
+    Ok(Connection { shared: Arc::new(shared), guard: None, timed: false })
 }
 
 pub(crate) async fn tcp(to: SocketAddr, settings: &Settings, within: Duration) -> std::io::Result<TcpStream> {

@@ -103,9 +103,9 @@ impl Session {
     pub async fn query(&self, text: &str, how: &Options) -> Result<Response, Error> {
         let by = Instant::now() + how.within;
         let conditional = crate::conditional::is_conditional(text);
-        let want = self.among(want(how, conditional), None, version_for(how.keyspace.as_deref()));
+        let want = self.among(want(how, conditional), None, version_for(how.keyspace.as_deref()), false);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            let answer = Connection::of_loan(&mut loan).query_by(text, how, by).await;
+            let answer = Connection::in_with(&mut loan).query_by(text, how, by).await;
             answer.map(|response| (response, loan.server().clone()))
         });
         let (response, server) = response.await?;
@@ -133,9 +133,9 @@ impl Session {
             let how = Options::default().idempotent();
             let by = now + how.within;
             let statement = &statement;
-            let want = self.among(want(&how, false), None, version_for(keyspace));
+            let want = self.among(want(&how, false), None, version_for(keyspace), false);
             let prepared = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-                Connection::of_loan(&mut loan).prepare(statement, by).await
+                Connection::in_with(&mut loan).prepare(statement, by).await
             });
             prepared.await?;
         }
@@ -163,13 +163,12 @@ impl Session {
         let laid = self.lay(statement, values);
         let replicas = laid.as_ref().and_then(|(prepared, bound)| self.replicas(prepared, bound));
         let conditional = statement.is_conditional();
-        let replicas = replicas.map(|replicas| self.in_turn(replicas, conditional));
         let version = how.version.or_else(|| version_for(statement.keyspace()));
-        let want = self.among(want(how, conditional), replicas, version);
+        let want = self.among(want(how, conditional), replicas, version, conditional);
         let laid = laid.map(|(prepared, bound)| (Arc::clone(&prepared.parameters), bound));
         let what = &Execution { statement, values, laid };
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            Connection::of_loan(&mut loan).execute_by(what, how, by).await
+            Connection::in_with(&mut loan).execute_by(what, how, by).await
         });
         response.await
     }
@@ -182,12 +181,11 @@ impl Session {
             let (prepared, bound) = self.lay(part.statement.as_ref()?, &*part.values)?;
             self.replicas(&prepared, &bound)
         });
-        let replicas = replicas.map(|replicas| self.in_turn(replicas, conditional));
         let named = batch.parts().filter_map(|part| part.statement.as_ref()?.keyspace());
         let version = version_for(how.keyspace.as_deref().or(named.last()));
-        let want = self.among(want(how, conditional), replicas, version);
+        let want = self.among(want(how, conditional), replicas, version, conditional);
         let response = self.pool.with(want, |mut loan: Loan<Cluster>| async move {
-            Connection::of_loan(&mut loan).batch_by(batch, how, by).await
+            Connection::in_with(&mut loan).batch_by(batch, how, by).await
         });
         response.await
     }
@@ -212,12 +210,20 @@ impl Session {
     }
 
     /// Those that hold the data, as far as they speak the version, if there is one that they must speak.
-    fn among(&self, want: Want, replicas: Option<Arc<[ServerId]>>, version: Option<Version>) -> Want {
+    fn among(
+        &self,
+        want: Want,
+        replicas: Option<Arc<[ServerId]>>,
+        version: Option<Version>,
+        conditional: bool,
+    ) -> Want {
         let mut near = replicas.unwrap_or_default();
         if let Some(speakers) = version.and_then(|version| self.pool.connector().speakers(version)) {
             let both: Vec<ServerId> = near.iter().filter(|replica| speakers.contains(replica)).cloned().collect();
             near = if both.is_empty() { speakers } else { both }.into();
         }
+        // Last, so that the one is of those that can.
+        near = self.in_turn(near, conditional);
         if near.is_empty() { want } else { want.near(near) }
     }
 
@@ -241,7 +247,7 @@ impl Session {
         let how = Options::default().idempotent();
         while Instant::now() < by {
             let agreed = self.pool.with(want(&how, false).on(changed), |mut loan: Loan<Cluster>| async move {
-                let (on, dialled) = (Connection::of_loan(&mut loan), loan.server().address);
+                let (on, dialled) = (Connection::in_with(&mut loan), loan.server().address);
                 crate::topology::Topology::ask(&on, dialled, by).await.map(|topology| topology.schemas.len() <= 1)
             });
             if matches!(agreed.await, Ok(true)) {

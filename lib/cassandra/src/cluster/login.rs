@@ -55,8 +55,8 @@ impl Refusals {
                 by.retain(|_, refused| now.saturating_duration_since(refused.at) < FORGOTTEN_AFTER);
                 let times = match by.get(&server) {
                     None => 1,
-                    // Several at once are refused once.
-                    Some(refused) if begun < refused.at => refused.times,
+                    // Several at once are refused once, and the time runs from the first.
+                    Some(refused) if begun < refused.at => return,
                     Some(refused) => refused.times + 1,
                 };
                 by.insert(server, Refused { times, at: now, said: error.clone() });
@@ -84,6 +84,7 @@ mod tests {
         for answered in [10, 11, 12] {
             refusals.heard(server, &refused, at(0), at(answered));
         }
+        assert!(refusals.too_soon(server, at(1009)).is_some() && refusals.too_soon(server, at(1010)).is_none());
         let mut asked = Vec::new();
         for milliseconds in (13..100_000).step_by(10) {
             if refusals.too_soon(server, at(milliseconds)).is_none() {

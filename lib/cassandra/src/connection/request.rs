@@ -60,8 +60,7 @@ impl Connection {
         self.carries_keyspace(request)?;
         let message = request.encode(self.shared.version, self.shared.compression, tracing);
         let message = message.map_err(|why| self.error(why.into()))?;
-        // A loan comes with its deadline: one timer for each request is enough.
-        let exchanged = if self.guard.is_some() {
+        let exchanged = if self.timed {
             self.exchange(message).await
         } else {
             self.exchange_by(message, request.opcode(), by).await

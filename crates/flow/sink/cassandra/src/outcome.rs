@@ -43,5 +43,7 @@ pub fn unreadable(why: &Unfit) -> Failure {
 
 /// A request that reached nobody names those it could not reach.
 fn message(error: &Error) -> String {
-    error.cause.as_ref().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+    let Some(cause) = &error.cause else { return error.to_string() };
+    let system = std::error::Error::source(cause).map_or_else(String::new, |source| format!(": {source}"));
+    format!("{error}: {cause}{system}")
 }

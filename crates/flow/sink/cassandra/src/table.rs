@@ -109,8 +109,7 @@ impl Table {
         }
         let names = described.iter().map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ");
         let (keyspace, table) = (quoted(&options.keyspace), quoted(&options.table));
-        let select =
-            session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(unasked)?;
+        let select = session.prepare(&format!("SELECT {names} FROM {keyspace}.{table}")).await.map_err(unasked)?;
         let columns = select.anywhere().map(|prepared| prepared.result.columns.clone()).unwrap_or_default();
         let kind = |name: &str| columns.iter().find(|column| column.name == name).map(|column| column.kind.clone());
         let typed = described.iter().filter_map(|one| Some((one.name.as_str(), one.kind, kind(&one.name)?)));

@@ -125,7 +125,7 @@ async fn cq_7_any_answer_to_any_question_is_an_answer_or_a_typed_error() {
             }
         }
     }
-    assert!(refused > 500, "so few were found out: {refused}");
+    assert!(Seeds::are_chosen() || refused > 500, "so few were found out: {refused}");
 }
 
 /// What the server sends is carried to us in pieces, and one of them is spoilt; then it hangs up.
@@ -173,7 +173,7 @@ async fn cq_7_a_spoilt_exchange_ends_with_a_typed_error() {
             wrong += usize::from(!spoil(seed.number() << 8 | n as u64, way).await);
         }
     }
-    assert!(wrong > 120, "so few were found out: {wrong}");
+    assert!(Seeds::are_chosen() || wrong > 120, "so few were found out: {wrong}");
 }
 
 /// A body far above what is taken, announced or really sent: refused by its header, and what came is all that is kept.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use honeyflow_cassandra::Connection;
+use honeyflow_cassandra::error::Cause;
 use honeyflow_pool::Want;
 use tokio::sync::Notify;
 
@@ -203,4 +205,18 @@ async fn pl_85_the_loser_of_a_race_is_in_flight_until_its_answer_has_come() {
             }
         }
     }
+}
+
+/// PL-20: who has a loan for as long as he likes still gets every answer in time, or is told that there was none.
+#[tokio::test(start_paused = true)]
+async fn pl_20_a_request_under_a_loan_that_was_taken_out_has_its_own_deadline() {
+    let network = Network::of([slow(&Held::default())]);
+    let session = network.session(network.quiet(1));
+    ready(&session).await;
+    let mut loan = session.pool().get(Want::within(PATIENCE)).await.unwrap();
+    let connection = Connection::of_loan(&mut loan);
+    let brief = Options::within(Duration::from_millis(30));
+    let error = tokio::time::timeout(PATIENCE, connection.query("SELECT slow", &brief)).await.expect("an end").unwrap_err();
+    assert!(matches!(error.cause, Cause::Silent { asked: "QUERY", .. }), "{error}");
+    connection.query("SELECT 1", &patient()).await.unwrap();
 }
