@@ -174,6 +174,16 @@ impl Context {
         let mut loaded = self.load()?;
         loaded.config.take().ok_or_else(|| Fault::Config(Box::new(loaded.report(Vec::new()))))
     }
+
+    /// The same for whoever runs its steps: what cannot be built is known before anything is installed.
+    pub fn config_to_run(&self) -> Result<Config, Fault> {
+        let mut loaded = self.load()?;
+        let problems = loaded.config.as_ref().map_or_else(Vec::new, crate::node::steps::problems);
+        match loaded.config.take() {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(Fault::Config(Box::new(loaded.report(problems)))),
+        }
+    }
 }
 
 /// A source's database, as the configuration names it.

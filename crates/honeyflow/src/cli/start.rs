@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments, context: &Context) -> Result<Done, Fault> {
-    let mut config = context.config()?;
+    let mut config = context.config_to_run()?;
     node::data::refuse_if_in_use(&config.node.data)?;
     let listener = node::surface::bind(config.node.listen)?;
     let address = listener.local_addr().unwrap_or(config.node.listen);

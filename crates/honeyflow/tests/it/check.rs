@@ -89,6 +89,11 @@ fn se_22_a_call_that_anyone_could_read_is_refused_by_check_too() {
     let ran = folder.run(&["check"]);
     assert_eq!(ran.code, 1, "{}", ran.out);
     assert!(ran.out.contains("error[bad-step]: plain http sends everything readable"), "{}", ran.out);
+    let ran = folder.run(&["start", "--yes"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("error[bad-step]: plain http sends everything readable"), "{}", ran.err);
+    let ran = folder.run(&["source", "show"]);
+    assert!(ran.out.contains("not installed"), "nothing was made before it was refused: {}", ran.out);
     folder.write("honeyflow.toml", &allowed);
     let ran = folder.run(&["check"]);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
