@@ -23,6 +23,7 @@ pub struct HiveConfig {
     pub engaged_ttl: Duration,
     pub count_every: Duration,
     pub expected_nodes: u64,
+    pub store_budget: Option<u64>,
     pub require_replica: bool,
     pub one_writer: bool,
 }
@@ -66,6 +67,7 @@ pub fn read(tree: &Node, folder: &Path, problems: &mut Vec<Problem>) -> Option<H
         engaged_ttl: values.duration("engaged-ttl")?,
         count_every: values.duration("count-every")?,
         expected_nodes: values.count("expected-nodes")?,
+        store_budget: values.count("store-budget"),
         require_replica: values.boolean("require-replica")?,
         one_writer: values.boolean("one-writer")?,
     };

@@ -177,6 +177,13 @@ pub const HIVE: &[Key] = &[
         "16",
         "By how many nodes limits are divided as long as the store has told none.",
     ),
+    optional(
+        "store-budget",
+        Shape::Count(1, 1_000_000),
+        "500; 5000 in Redis",
+        "Operations a second that the database bears for one limit, from all nodes together. With many nodes each asks less \
+         often, for larger batches.",
+    ),
     default(
         "require-replica",
         Shape::Boolean,

@@ -530,6 +530,7 @@ fn hv_7_the_hive_has_defaults_and_a_fast_profile() {
     let normal = hive("");
     assert_eq!(millis(&normal), (2000, 6000));
     assert_eq!((normal.name.as_str(), normal.expected_nodes, normal.url), ("honeyflow", 16, None));
+    assert_eq!((normal.store_budget, hive("[hive]\nstore-budget = 2000\n").store_budget), (None, Some(2000)));
     assert_eq!(millis(&hive("[hive]\nprofile = \"fast\"\n")), (500, 1500));
     assert_eq!(millis(&hive("[hive]\nprofile = \"fast\"\ntime-to-live = \"3s\"\n")), (500, 3000));
 }
@@ -569,6 +570,11 @@ fn hv_7_wrong_relations_are_shown_where_they_are_written() {
        3 │ time-to-live = "2h"
          │                ^^^^
          = help: at most 1h
+    "#);
+    insta::assert_snapshot!(with_hive("store-budget = 0"), @r#"
+    honeyflow.toml:2:16: error[out-of-range]: `store-budget` is from 1 to 1000000, not 0
+       2 │ store-budget = 0
+         │                ^
     "#);
     insta::assert_snapshot!(with_hive("profile = \"quick\"\nexpected-nodes = 0"), @r#"
     honeyflow.toml:2:11: error[bad-value]: `profile` cannot be `quick`

@@ -216,6 +216,7 @@ fn options(config: &Config, identity: &Identity<'_>, sources: &[Name]) -> Option
         engaged_ttl: hive.engaged_ttl,
         count_every: hive.count_every,
         expected_nodes: hive.expected_nodes,
+        store_budget: hive.store_budget,
         // In every one of them: somebody has to sweep what is old, wherever it is counted.
         stands: role.queen,
         weight: Some(role.weight),
