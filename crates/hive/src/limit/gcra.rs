@@ -45,16 +45,18 @@ impl Share {
     }
 }
 
-/// When the bucket would be full.
+/// When the bucket would be full. What is taken moves one word and what is put back the other, each in a single step, so that
+/// neither ever sees half of the other.
 pub struct FullAt {
-    at_ns: AtomicU64,
+    /// As if nothing had ever been put back.
+    taken_ns: AtomicU64,
     /// All that was ever put back, as time.
     put_back_ns: AtomicU64,
 }
 
 impl Default for FullAt {
     fn default() -> FullAt {
-        FullAt { at_ns: AtomicU64::new(0), put_back_ns: AtomicU64::new(0) }
+        FullAt { taken_ns: AtomicU64::new(0), put_back_ns: AtomicU64::new(0) }
     }
 }
 
@@ -67,11 +69,12 @@ impl FullAt {
     /// # Errors
     /// How long to wait until the cost can be met.
     pub fn take(&self, share: &Share, now_ns: u64, cost: u64) -> Result<Returnable, u64> {
-        let mut seen = self.at_ns.load(Ordering::Relaxed);
+        let mut seen = self.taken_ns.load(Ordering::Relaxed);
         loop {
-            let next = share.decide(seen, now_ns, cost)?;
-            match self.at_ns.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(Returnable(next.saturating_add(self.put_back_ns.load(Ordering::Relaxed)))),
+            let put_back = self.put_back_ns.load(Ordering::Acquire);
+            let next = share.decide(seen.saturating_sub(put_back), now_ns, cost)?.saturating_add(put_back);
+            match self.taken_ns.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(Returnable(next)),
                 Err(now) => seen = now,
             }
         }
@@ -80,18 +83,20 @@ impl FullAt {
     /// What was taken from this share and not used.
     pub fn put_back(&self, share: &Share, until: Returnable, now_ns: u64, permits: u64) {
         let back = share.time_for(permits);
-        if now_ns.saturating_add(self.put_back_ns.load(Ordering::Acquire)) < until.0 {
-            self.put_back_ns.fetch_add(back, Ordering::AcqRel);
-            let less = |full_at: u64| Some(full_at.saturating_sub(back));
-            let _ = self.at_ns.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less);
-        }
+        let _ = self.put_back_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |put_back| {
+            (now_ns.saturating_add(put_back) < until.0).then(|| put_back.saturating_add(back))
+        });
     }
 
     pub fn left(&self, share: &Share, now_ns: u64) -> u64 {
-        share.left(self.at_ns.load(Ordering::Relaxed), now_ns)
+        share.left(self.at_ns(), now_ns)
     }
 
     pub fn is_full(&self, now_ns: u64) -> bool {
-        self.at_ns.load(Ordering::Relaxed) <= now_ns
+        self.at_ns() <= now_ns
+    }
+
+    fn at_ns(&self) -> u64 {
+        self.taken_ns.load(Ordering::Relaxed).saturating_sub(self.put_back_ns.load(Ordering::Relaxed))
     }
 }

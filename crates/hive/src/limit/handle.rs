@@ -271,7 +271,10 @@ impl State {
         }
         self.set(&self.setting.load().terms);
         let now_ns = self.common.clock.now_ns();
-        self.keys.each(|_, entry| entry.slow().get_or_insert_default().end_at(ends_ns, now_ns, &entry.stock));
+        self.keys.each(|_, entry| match entry.slow().as_mut() {
+            Some(core) => core.end_at(ends_ns, now_ns, &entry.stock),
+            None => drop(entry.stock.sweep(now_ns)),
+        });
     }
 
     /// Nothing that was drawn counts any more.
@@ -582,3 +585,6 @@ impl<'a> Keyed<'a> {
         Err(verdict)
     }
 }
+
+#[cfg(test)]
+mod tests;

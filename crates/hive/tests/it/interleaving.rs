@@ -103,6 +103,48 @@ fn hv_83_takes_of_a_share_race() {
     });
 }
 
+/// Two halves of one permit come back at once, where one fills the share: the other is spent, whoever takes in between.
+#[test]
+fn hv_83_refunds_of_a_share_race() {
+    explore(|| {
+        let full_at = Arc::new(FullAt::default());
+        let share = Share::new(Rate::per_second(1), 1, 2, 0);
+        let taken = full_at.take(&share, 10_000_000_000, 2).unwrap();
+        let now = 11_200_000_000;
+        let refunding: Vec<_> = (0..2)
+            .map(|_| {
+                let full_at = full_at.clone();
+                thread::spawn(move || full_at.put_back(&share, taken, now, 1))
+            })
+            .collect();
+        let take_all = || (0..3).filter(|_| full_at.take(&share, now, 1).is_ok()).count();
+        let early = take_all();
+        refunding.into_iter().for_each(|one| one.join().unwrap());
+        assert_eq!(early + take_all(), 2);
+    });
+}
+
+/// A permit is taken while another comes back: until when it may come back itself does not grow by that.
+#[test]
+fn hv_83_a_take_of_a_share_races_with_a_refund() {
+    explore(|| {
+        let full_at = Arc::new(FullAt::default());
+        let share = Share::new(Rate::per_second(1), 1, 3, 0);
+        let first = full_at.take(&share, 10_000_000_000, 1).unwrap();
+        let refunding = {
+            let full_at = full_at.clone();
+            thread::spawn(move || full_at.put_back(&share, first, 10_500_000_000, 1))
+        };
+        let second = full_at.take(&share, 10_500_000_000, 1).unwrap();
+        refunding.join().unwrap();
+        let now = 11_200_000_000;
+        let take_all = || (0..4).filter(|_| full_at.take(&share, now, 1).is_ok()).count();
+        let early = take_all();
+        full_at.put_back(&share, second, now, 1);
+        assert_eq!(early + take_all(), 3);
+    });
+}
+
 /// Whoever works under a term looks at it at its last moment, while a beat is answered: either the beat finds it dead, or
 /// nobody was told that it is. What was said stays so.
 #[test]

@@ -85,8 +85,7 @@ impl<W> Key<W> {
         let (expected, requests) = self.beyond_booked(now_ns, ahead_ns);
         let is_cold = requests < COLD_BELOW;
         if self.is_contended(now_ns) {
-            let due_ns = self.pace_ns.saturating_sub(PACE_BURST * pace_ns(setting));
-            self.paced_until_ns = self.paced_until_ns.max(due_ns);
+            self.keep_pace(setting);
         }
         if self.is_dry
             && let Some(until_ns) = self.booking.drips.cut_until_ns(now_ns)
@@ -139,6 +138,12 @@ impl<W> Key<W> {
             return;
         }
         self.send(now_ns, want, need, 0, setting, effects);
+    }
+
+    /// Beyond a few draws at once, one for each pace.
+    fn keep_pace(&mut self, setting: &Setting) {
+        let due_ns = self.pace_ns.saturating_sub(PACE_BURST * pace_ns(setting));
+        self.paced_until_ns = self.paced_until_ns.max(due_ns);
     }
 
     fn send(&mut self, now_ns: u64, want: u64, need: u64, book: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
@@ -268,6 +273,8 @@ impl<W> Key<W> {
         let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
         self.observe(now_ns, stock);
         self.booked(&flying, None, now_ns, setting);
+        // Mostly the two agree a moment later; as long as they do not, whoever waits must not empty the pool.
+        self.keep_pace(setting);
         self.attend_pool(now_ns, life_ns, setting, stock, effects);
     }
 
@@ -282,7 +289,12 @@ impl<W> Key<W> {
         effects: &mut Vec<Effect<W>>,
     ) {
         let Decider::Pool { life_ns } = setting.terms.decider else { return };
-        if batch.alive(now_ns).count == 0 || batch.dies < Death::at(dies_at_ns(self.void_at_ns, life_ns)) {
+        if batch.dies < Death::at(dies_at_ns(self.void_at_ns, life_ns)) {
+            return;
+        }
+        // It was taken before anybody knew of a lower limit.
+        let batch = Batch { dies: batch.dies.min(Death::at(setting.ends_ns)), ..batch }.alive(now_ns);
+        if batch.count == 0 {
             return;
         }
         self.observe(now_ns, stock);

@@ -467,6 +467,51 @@ fn hv_66_a_draw_in_flight_is_void_too() {
     assert_eq!(granted(&world.drawn(again, 1, 0)), [1]);
 }
 
+/// HV-71: a permit that was taken before anybody knew of a lower limit does not bring its old life back.
+#[test]
+fn hv_71_what_comes_back_dies_when_a_lower_limit_begins() {
+    let mut world = World::new("1200/min burst 1200");
+    world.ask(1, 2);
+    let effects = world.drawn(START, 2, 0);
+    let [Effect::Grant { origin: Origin::Batch(dies), .. }] = effects[..] else { panic!("{effects:?}") };
+    world.setting.ends_ns = START + SECOND;
+    world.key.end_at(START + SECOND, world.now, &world.stock);
+    let put_back = |world: &mut World| {
+        let batch = Batch { count: 1, dies };
+        world.key.put_back(batch, world.now, &world.setting, &world.stock, &mut world.effects);
+    };
+    put_back(&mut world);
+    assert_eq!((world.stock.left(START), world.stock.left(START + SECOND)), (1, 0));
+    world.pass(1000);
+    put_back(&mut world);
+    assert_eq!(world.stock.left(world.now), 0, "too late");
+}
+
+/// HV-62, HV-71: while store and node are of two minds about the limit, whoever waits does not empty the pool.
+#[test]
+fn hv_62_what_is_drawn_in_vain_is_drawn_at_the_pace() {
+    let mut world = World::new("1000/s");
+    let mut flying = draws(&world.step(1, 1, 10 * SECOND)).len();
+    let mut drawn = flying;
+    for _ in 0..1000 {
+        let started = world.now;
+        world.pass(1);
+        let effects = if flying > 0 {
+            world.key.spent(started, world.now, &world.setting, &world.stock, &mut world.effects);
+            std::mem::take(&mut world.effects)
+        } else if world.now >= world.key.wake_at_ns() {
+            world.attend()
+        } else {
+            Vec::new()
+        };
+        assert!(granted(&effects).is_empty() && refused(&effects).is_empty(), "{effects:?}");
+        flying = draws(&effects).len();
+        drawn += flying;
+    }
+    assert!((15..=25).contains(&drawn), "a few at once, then twenty a second: {drawn}");
+    assert_eq!(draws(&world.changed()).len(), 1, "at once when they agree");
+}
+
 /// HV-68: what the store may have given although nobody heard of it goes back, also if nobody asks again.
 #[test]
 fn hv_68_slots_of_an_unheard_answer_go_back() {

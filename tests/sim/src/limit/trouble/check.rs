@@ -82,7 +82,21 @@ fn extras(limit: &str, history: &History) -> Vec<Extra> {
     history.excuses.iter().map(extra).collect()
 }
 
-/// HV-60, HV-71, HI-7: of the store's permits, in every window within one definition.
+/// What a definition allows, or two that follow each other: the larger of each.
+fn bound(forces: &[Force]) -> Bound {
+    // The store counts in milliseconds; where batches live long, that is within what they die early. And what it decides
+    // by itself is as old as its answer.
+    let grain_u = |rule: Rule| match rule.batch_life_ms() {
+        _ if rule.burst_u < 4 * MICRO => per_second_u(rule),
+        0..20 => per_second_u(rule),
+        20..100 => per_second_u(rule) / 1_000 + MICRO,
+        _ => 0,
+    };
+    let most = |of: &dyn Fn(Rule) -> u64| forces.iter().map(|force| of(force.rule)).max().unwrap_or(0);
+    Bound { per_second_u: most(&per_second_u), burst_u: most(&|rule| rule.burst_u) + most(&grain_u) }
+}
+
+/// HV-60, HV-71, HI-7: of the store's permits, in every window within one definition, and across each change.
 fn pools_hold(history: &History) -> Vec<Breach> {
     let Some(law) = history.laws.get(POOL) else { return Vec::new() };
     let extras = extras(POOL, history);
@@ -93,20 +107,13 @@ fn pools_hold(history: &History) -> Vec<Breach> {
     }
     let mut breaches = Vec::new();
     for (key, taken) in by_key {
-        for (at, force) in law.in_force.iter().enumerate() {
-            let until_ns = law.in_force.get(at + 1).map_or(u64::MAX, |next| next.from_ns);
-            let within = taken.iter().filter(|taken| (force.from_ns..until_ns).contains(&taken.at_ns));
+        let name = format!("{POOL}/{key}");
+        for (at, width) in (0..law.in_force.len()).flat_map(|at| [(at, 1), (at, 2)]) {
+            let Some(forces) = law.in_force.get(at..at + width) else { continue };
+            let until_ns = law.in_force.get(at + width).map_or(u64::MAX, |next| next.from_ns);
+            let within = taken.iter().filter(|taken| (forces[0].from_ns..until_ns).contains(&taken.at_ns));
             let given: Vec<Given> = within.map(|taken| given(taken)).collect();
-            // The store counts in milliseconds; where batches live long, that is within what they die early. And what it
-            // decides by itself is as old as its answer.
-            let grain_u = match force.rule.batch_life_ms() {
-                _ if force.rule.burst_u < 4 * MICRO => per_second_u(force.rule),
-                0..20 => per_second_u(force.rule),
-                20..100 => per_second_u(force.rule) / 1_000 + MICRO,
-                _ => 0,
-            };
-            let bound = Bound { per_second_u: per_second_u(force.rule), burst_u: force.rule.burst_u + grain_u };
-            breaches.extend(rate_holds_but_for(&format!("{POOL}/{key}"), bound, &extras, &given));
+            breaches.extend(rate_holds_but_for(&name, bound(forces), &extras, &given));
         }
     }
     breaches
