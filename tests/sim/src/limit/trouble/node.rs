@@ -239,15 +239,13 @@ async fn heart(line: Arc<Line>, limits: Limits, process: Process, world: World) 
     loop {
         let began_ns = world.now_ns();
         if !is_member {
-            if joins > 0 {
-                let id = world.lock().new_id();
-                process.is(id);
-            }
+            let node = if joins > 0 { world.lock().new_id() } else { process.id() };
             joins += 1;
-            let node = process.id();
             let join = Request::Join { node, name: "node".into(), heartbeat_ms, ttl_ms, meta: "{}".to_owned() };
             if let Ok(Ok(Reply::Joined(_))) = timeout(deadline, line.call(join)).await {
                 is_member = true;
+                // Until it has heard of it, whatever it lends it lends under the name that it had.
+                process.is(node);
                 process.inside.trusts_from_ns.store(began_ns, Ordering::Relaxed);
                 process.knows_no_count();
                 limits.trusted();
