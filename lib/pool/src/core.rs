@@ -26,7 +26,13 @@ mod status;
 mod tests;
 mod waiting;
 
-use std::{collections::HashMap, panic::Location, sync::Arc, task::Waker, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::Location,
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
 
 use honeyflow_runtime::Moment;
 use smallvec::SmallVec;
@@ -218,7 +224,8 @@ struct Row<K> {
     record: Record,
     site: Option<&'static Location<'static>>,
     replacing: bool,
-    oldest_orphan: Option<Moment>,
+    /// Since when each of the orphans is one, in that order.
+    orphaned: VecDeque<Moment>,
     opened_at: Moment,
     idle_max: Duration,
     /// How many it could carry.

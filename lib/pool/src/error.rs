@@ -170,7 +170,7 @@ impl<C: Connector> fmt::Display for Error<C> {
             (None, _) => {}
         }
         if let Some(why) = &self.broken_by {
-            write!(f, ": {why}")?;
+            write!(f, ": {}", brief(why))?;
         }
         write!(f, " (waited {:?}, used {:?}", self.waited, self.used)?;
         if self.server.is_none() {
@@ -180,7 +180,7 @@ impl<C: Connector> fmt::Display for Error<C> {
             write!(f, "; again after {after:?}")?;
         }
         for (server, cause) in &self.tries {
-            write!(f, "; before, {}", about(server, brief(&cause.to_string())))?;
+            write!(f, "; before, {}", about(server, &brief(&cause.to_string())))?;
         }
         if self.executed == Executed::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;

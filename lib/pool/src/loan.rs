@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -36,8 +36,16 @@ pub struct Loan<C: Connector> {
     /// Of a shared connection, which has many.
     loan: Option<Key>,
     /// Shared with every [`InFlight`] of this loan, once there is one.
-    flights: Option<Arc<AtomicU32>>,
+    flights: Option<Arc<Flights>>,
     ending: Ending,
+}
+
+/// What of a loan is still under way.
+#[derive(Default)]
+struct Flights {
+    count: AtomicU32,
+    /// When the loan was given back, in the clock's microseconds; written before [`LOAN_GONE`].
+    gone_at: AtomicU64,
 }
 
 /// The loan has been given back.
@@ -74,8 +82,8 @@ impl<C: Connector> Loan<C> {
     /// For the transport: kept until the answer has come. If the loan is dropped before, its caller was cut off, and the
     /// connection (or this stream of it) is not given to anybody else until the answer is there.
     pub fn in_flight(&mut self) -> InFlight<C> {
-        let flights = self.flights.get_or_insert_with(|| Arc::new(AtomicU32::new(0))).clone();
-        flights.fetch_add(1, Ordering::Relaxed);
+        let flights = self.flights.get_or_insert_with(Arc::default).clone();
+        flights.count.fetch_add(1, Ordering::Relaxed);
         InFlight { entry: self.entry.clone(), connection: self.connection, flights }
     }
 
@@ -111,8 +119,11 @@ impl<C: Connector> Loan<C> {
         self.ending = Ending::Finished;
     }
 
-    fn ended(&self) -> Ending {
-        let unanswered = self.flights.as_ref().is_some_and(|flights| flights.fetch_or(LOAN_GONE, Ordering::AcqRel) > 0);
+    fn ended(&self, now: Moment) -> Ending {
+        let unanswered = self.flights.as_ref().is_some_and(|flights| {
+            flights.gone_at.store(now.0, Ordering::Relaxed);
+            flights.count.fetch_or(LOAN_GONE, Ordering::AcqRel) > 0
+        });
         let cut = self.entry.cut.load(Ordering::Acquire) && self.entry.cut.swap(false, Ordering::AcqRel);
         // On a shared connection the transport alone knows what is still under way.
         if unanswered || cut || std::thread::panicking() && self.entry.exclusive { Ending::CutOff } else { self.ending }
@@ -134,7 +145,7 @@ impl<C: Connector> Drop for Loan<C> {
         let used = now.since(self.begun);
         // Judged inside: whoever answers and finds the loan gone then comes after it, never before.
         shared.enter(|core, effects| {
-            core.checkin(self.connection, self.ended(), used, now, effects);
+            core.checkin(self.connection, self.ended(now), used, now, effects);
             if let Some(loan) = self.loan {
                 core.loan_over(loan, now, effects);
             }
@@ -152,15 +163,16 @@ impl<C: Connector> fmt::Debug for Loan<C> {
 pub struct InFlight<C: Connector> {
     entry: Arc<Entry<C>>,
     connection: Key,
-    flights: Arc<AtomicU32>,
+    flights: Arc<Flights>,
 }
 
 impl<C: Connector> Drop for InFlight<C> {
     fn drop(&mut self) {
-        if self.flights.fetch_sub(1, Ordering::AcqRel) == LOAN_GONE | 1 {
+        if self.flights.count.fetch_sub(1, Ordering::AcqRel) == LOAN_GONE | 1 {
             let shared = &self.entry.shared;
             let now = shared.now();
-            shared.enter(|core, effects| core.answered_late(self.connection, now, effects));
+            let gone_at = Moment(self.flights.gone_at.load(Ordering::Relaxed));
+            shared.enter(|core, effects| core.answered_late(self.connection, gone_at, now, effects));
         }
     }
 }

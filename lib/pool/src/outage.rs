@@ -29,6 +29,8 @@ pub struct Outage {
     pub more: usize,
     /// How many are there and not used, since they are elsewhere and the settings allow no remote ones.
     pub remote: usize,
+    /// How many there are in all.
+    pub known: usize,
     /// Which configured names lead nowhere.
     pub names: Option<Arc<str>>,
     /// Why servers could not be asked who else is there.
@@ -55,7 +57,7 @@ impl Outage {
         let found = self.down.iter().find(|down| down.server.id == server.id);
         let why = found.and_then(|down| down.trouble.as_ref()).map_or("no connection yet", |trouble| &trouble.why);
         let why = why.strip_prefix(&*server.to_string()).map_or(why, |rest| rest.trim_start_matches([':', ' ']));
-        brief(why).to_owned()
+        brief(why)
     }
 }
 
@@ -64,7 +66,7 @@ impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut said: Vec<String> = Vec::new();
         for Down { server, trouble } in &self.down {
-            said.push(about(server, brief(trouble.as_ref().map_or("no connection yet", |trouble| &trouble.why))));
+            said.push(about(server, &brief(trouble.as_ref().map_or("no connection yet", |trouble| &trouble.why))));
         }
         if self.more > 0 {
             said.push(format!("{} more", self.more));
@@ -72,10 +74,13 @@ impl fmt::Display for Outage {
         if self.remote > 0 {
             said.push(format!("{} elsewhere, which the settings keep out (allow-remote)", self.remote));
         }
-        said.extend(self.names.as_deref().map(|names| brief(names).to_owned()));
+        said.extend(self.names.as_deref().map(brief));
         // Whoever looks for servers fails as those do that connect to them: said once.
         if self.down.iter().all(|down| down.trouble.is_none()) {
-            said.extend(self.discovery.as_deref().map(|discovery| brief(discovery).to_owned()));
+            said.extend(self.discovery.as_deref().map(brief));
+        }
+        if said.is_empty() && self.known > 0 {
+            return f.write_str("no server is left: each was tried before or is leaving");
         }
         if said.is_empty() {
             return f.write_str("no server is known yet");
@@ -90,8 +95,16 @@ pub(crate) fn about(server: &Server, said: &str) -> String {
     if said.contains(&name) { said.to_owned() } else { format!("{name}: {said}") }
 }
 
-pub(crate) fn brief(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_MAX)]
+/// In one line, no longer than a log can bear.
+pub(crate) fn brief(text: &str) -> String {
+    let kept = &text[..text.floor_char_boundary(TEXT_MAX)];
+    let cut = if kept.len() < text.len() { "…" } else { "" };
+    one_line(kept) + cut
+}
+
+/// Without what would begin another line or command a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }
 
 #[cfg(test)]
@@ -127,6 +140,8 @@ mod tests {
             "no server is usable: 2 elsewhere, which the settings keep out (allow-remote); db cannot be looked up: no"
         );
         assert_eq!(Outage::default().to_string(), "no server is known yet");
+        outage = Outage { known: 2, ..Outage::default() };
+        assert_eq!(outage.to_string(), "no server is left: each was tried before or is leaving");
     }
 
     /// PL-90: one line, of a length that a log can bear, whatever servers say.
@@ -140,6 +155,13 @@ mod tests {
             ..Outage::default()
         };
         let text = outage.to_string();
-        assert!(text.len() < 3000 && text.contains("; 992 more; "), "{} bytes", text.len());
+        assert!(text.len() < 3000 && text.contains("é…; 992 more; "), "{} bytes", text.len());
+        let said = "127.0.0.1:9042: no\r\n2026-01-01 INFO all is well\u{2028}\x1b[2Jnow\0";
+        let told = "no  2026-01-01 INFO all is well  [2Jnow ";
+        let outage = Outage { down: vec![down(1, said)], ..Outage::default() };
+        assert_eq!(outage.to_string(), format!("no server is usable: 127.0.0.1:9042: {told}"));
+        assert_eq!(outage.of(&server(1)), told);
+        let outage = Outage { names: Some("a\nb".into()), discovery: Some("c\nd".into()), ..Outage::default() };
+        assert_eq!(outage.to_string(), "no server is usable: a b; c d");
     }
 }

@@ -278,12 +278,4 @@ impl Settings {
             }
         })
     }
-
-    /// How many requests a connection that could carry `streams` is given at once.
-    pub fn streams(&self, streams: u32) -> u32 {
-        match self.mode {
-            Mode::Exclusive => 1,
-            Mode::Auto | Mode::Shared => streams.min(self.streams_per_connection).max(1),
-        }
-    }
 }

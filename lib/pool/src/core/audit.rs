@@ -22,6 +22,7 @@ impl<K: Carried> Core<K> {
                 let most = if row.exclusive { 1 } else { row.offered };
                 assert!(row.in_flight <= most && row.streams <= most, "more requests than streams");
                 assert!(row.orphans <= row.in_flight, "an orphan is in flight");
+                assert_eq!(row.orphaned.len(), row.orphans as usize, "since when each is one");
                 let listed = server.ready.iter().filter(|other| **other == connection).count();
                 assert_eq!(listed, usize::from(row.in_ready), "listed once, if ready");
                 assert_eq!(row.in_ready, row.takes_more(), "ready, if it takes more");

@@ -116,7 +116,7 @@ impl<K: Carried> Core<K> {
         // A broken connection is found here at the latest; each one found is one less to look at.
         let mut next = chosen;
         while let Some(server) = next {
-            match self.take_ready(server, effects) {
+            match self.take_ready(server, now, effects) {
                 Some(connection) => {
                     self.credit_request();
                     return Checkout::Lent(self.lend(connection, request.due, request.site, now, effects));
@@ -129,7 +129,7 @@ impl<K: Carried> Core<K> {
     }
 
     /// A connection of this server with a free stream, if it lives.
-    fn take_ready(&mut self, server: Key, effects: &mut Effects<K>) -> Option<Key> {
+    fn take_ready(&mut self, server: Key, now: Moment, effects: &mut Effects<K>) -> Option<Key> {
         loop {
             let row = self.servers.get(server)?;
             let at = match row.ready.len() {
@@ -147,7 +147,7 @@ impl<K: Carried> Core<K> {
             let found = self.connections.get(connection)?;
             if found.carried.broken() {
                 self.counters.dead_idle += 1;
-                self.lost(connection, effects);
+                self.lost(connection, now, effects);
                 continue;
             }
             return Some(connection);
@@ -250,7 +250,7 @@ impl<K: Carried> Core<K> {
             row.in_flight -= 1;
             server.in_flight -= 1;
             if broken {
-                self.lost(connection, effects);
+                self.lost(connection, now, effects);
             } else {
                 self.remove(connection, effects);
             }
@@ -258,7 +258,7 @@ impl<K: Carried> Core<K> {
         }
         if ending == Ending::CutOff {
             row.orphans += 1;
-            row.oldest_orphan.get_or_insert(now);
+            row.orphaned.push_back(now);
             server.orphans += 1;
             if row.orphans > self.rules.max_orphans && row.worn.is_none() {
                 row.worn = Some(Worn::Orphans);
@@ -291,15 +291,15 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The late answer of a caller that had gone: the stream is free again.
-    pub fn answered_late(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
+    /// The late answer of a caller that had gone at that time: the stream is free again.
+    pub fn answered_late(&mut self, connection: Key, gone_at: Moment, now: Moment, effects: &mut Effects<K>) {
         self.counters.late_answers += 1;
         let Some(row) = self.connections.get_mut(connection) else { return };
         row.orphans -= 1;
         row.in_flight -= 1;
         row.idle_since = now;
-        if row.orphans == 0 {
-            row.oldest_orphan = None;
+        if let Some(at) = row.orphaned.iter().position(|at| *at == gone_at) {
+            row.orphaned.remove(at);
         }
         if let Some(server) = self.servers.get_mut(row.server) {
             server.orphans -= 1;
@@ -336,7 +336,7 @@ impl<K: Carried> Core<K> {
     pub(super) fn offer_idle(&mut self, server: Key, now: Moment, effects: &mut Effects<K>) {
         while self.servers.get(server).is_some_and(|row| !row.ready.is_empty()) {
             let Some(waiter) = self.next_waiter(server) else { return };
-            let Some(connection) = self.take_ready(server, effects) else { return };
+            let Some(connection) = self.take_ready(server, now, effects) else { return };
             self.grant(connection, waiter, now, effects);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! There is no state "filling": open and opening are compared with the target every time anew, so nothing can stick.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 use honeyflow_runtime::{Backoff, Moment};
 
@@ -39,6 +39,8 @@ pub enum Purpose {
 pub struct Open {
     pub server: Key,
     pub to: Server,
+    /// What the transport is to be told for the connection's life.
+    pub write_timeout: Duration,
     purpose: Purpose,
 }
 
@@ -106,7 +108,9 @@ impl Connecting {
             return self.login_refusals == LOGINS_SOON + 1;
         }
         let most = if failed.refused { most.min(REFUSED_MAX) } else { most };
-        self.next_try = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
+        let again = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
+        // Whoever refused our login is not asked sooner because something else failed as well.
+        self.next_try = if self.login_refusals > 0 { self.next_try.max(again) } else { again };
         self.failures = self.failures.saturating_add(1);
         false
     }
@@ -179,7 +183,7 @@ impl<K: Carried> Core<K> {
             if row.worn.is_none() && now >= row.age_due {
                 row.worn = Some(Worn::Age);
             }
-            if row.worn.is_none() && row.oldest_orphan.is_some_and(|since| now.since(since) > ORPHAN_MAX) {
+            if row.worn.is_none() && row.orphaned.front().is_some_and(|since| now.since(*since) > ORPHAN_MAX) {
                 row.worn = Some(Worn::Orphans);
             }
         }
@@ -247,7 +251,8 @@ impl<K: Carried> Core<K> {
             row.opening += 1;
             self.opening += 1;
             self.cursor = (at + 1) % length;
-            return Some(Open { server: key, to: row.server.clone(), purpose });
+            let write_timeout = self.rules.write_timeout;
+            return Some(Open { server: key, to: row.server.clone(), write_timeout, purpose });
         }
         None
     }
@@ -278,7 +283,8 @@ impl<K: Carried> Core<K> {
         let server = self.servers.get_mut(row.server)?;
         server.replacing += 1;
         self.opening += 1;
-        Some(Open { server: row.server, to: server.server.clone(), purpose: Purpose::Replace(key) })
+        let write_timeout = self.rules.write_timeout;
+        Some(Open { server: row.server, to: server.server.clone(), write_timeout, purpose: Purpose::Replace(key) })
     }
 
     fn under_way_no_more(&mut self, open: &Open) {
@@ -336,9 +342,10 @@ impl<K: Carried> Core<K> {
             lowered,
             in_flight: 0,
             orphans: 0,
-            oldest_orphan: None,
+            orphaned: VecDeque::new(),
             retiring: false,
-            worn: None,
+            // The settings may have changed while it was opened.
+            worn: (open.write_timeout != self.rules.write_timeout).then_some(Worn::Settings),
             replacing: false,
             in_ready: false,
             opened_at: now,
@@ -384,28 +391,39 @@ impl<K: Carried> Core<K> {
     }
 
     fn set_back(&mut self, server: Key, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
+        self.back_off(server, failed, now, effects);
+        if let Some(row) = self.servers.get_mut(server) {
+            row.last_error = Some(Trouble { kind: failed.kind, why: failed.message.clone() });
+        }
+    }
+
+    fn back_off(&mut self, server: Key, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
         let random = self.draw();
         let most = self.rules.max_backoff;
         self.counters.logins_refused += u64::from(failed.kind == Kind::Login);
-        if let Some(row) = self.servers.get_mut(server) {
-            if row.connecting.failed(failed, most, random, now) {
-                let (id, why) = (row.server.id.clone(), failed.message.clone());
-                effects.changes.push(Change::LoginRefused { id, why });
-            }
-            row.last_error = Some(Trouble { kind: failed.kind, why: failed.message.clone() });
+        if let Some(row) = self.servers.get_mut(server)
+            && row.connecting.failed(failed, most, random, now)
+        {
+            let (id, why) = (row.server.id.clone(), failed.message.clone());
+            effects.changes.push(Change::LoginRefused { id, why });
         }
     }
 
     /// What a server said that refused our login and is to be left alone for a while.
     pub fn login_wait(&self, address: SocketAddr, now: Moment) -> Option<Arc<str>> {
-        let mut here = self.servers.iter().filter(|(_, row)| row.server.address == address);
-        let refused = here.find(|(_, row)| row.connecting.login_refusals > 0 && row.connecting.next_try > now);
-        refused.and_then(|(_, row)| Some(row.last_error.as_ref()?.why.clone()))
+        let mut here = self.servers.iter().map(|(_, row)| row).filter(|row| row.server.address == address);
+        here.find_map(|row| {
+            let waits = row.connecting.login_refusals > 0 && row.connecting.next_try > now;
+            let said = row.last_error.as_ref().filter(|trouble| waits && trouble.kind == Kind::Login)?;
+            Some(said.why.clone())
+        })
     }
 
     /// A login refused outside of the pool counts as one that was refused here.
     pub fn login_refused(&mut self, address: SocketAddr, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
-        let here = self.servers.iter().find(|(_, row)| row.server.address == address).map(|(key, _)| key);
+        // One that leaves may have had the address before.
+        let stays = |row: &ServerRow| row.server.address == address && row.state != ServerState::Leaving;
+        let here = self.servers.iter().find(|(_, row)| stays(row)).map(|(key, _)| key);
         if let Some(key) = here {
             self.set_back(key, failed, now, effects);
         }
@@ -445,12 +463,16 @@ impl<K: Carried> Core<K> {
         self.drained(effects);
     }
 
-    /// A connection was found broken before anybody heard why.
-    pub(super) fn lost(&mut self, connection: Key, effects: &mut Effects<K>) {
-        let server = self.connections.get(connection).map(|row| row.server);
-        if let Some(row) = server.and_then(|server| self.servers.get_mut(server)) {
-            let ended = || Trouble { kind: Kind::Protocol, why: "the connection ended".into() };
-            row.last_error.get_or_insert_with(ended);
+    /// A connection was found broken before anybody heard why. Of a young one it means the same as if somebody had.
+    pub(super) fn lost(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
+        let Some(row) = self.connections.get(connection) else { return };
+        let (server, young) = (row.server, now.since(row.opened_at) < FORGIVEN_AFTER);
+        let ended = Failed::of(Kind::Protocol, "the connection ended");
+        if young {
+            self.back_off(server, &ended, now, effects);
+        }
+        if let Some(row) = self.servers.get_mut(server) {
+            row.last_error.get_or_insert(Trouble { kind: ended.kind, why: ended.message });
         }
         self.remove(connection, effects);
     }

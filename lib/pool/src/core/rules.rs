@@ -92,6 +92,7 @@ impl Rules {
         self.decay.unwrap_or(if shared { 0 } else { 100_000 })
     }
 
+    /// How many requests a connection that could carry so many is given at once.
     pub fn streams(&self, offered: u32) -> u32 {
         match self.mode {
             Mode::Exclusive => 1,

@@ -152,6 +152,7 @@ impl<K: Carried> Core<K> {
         Some(Outage {
             more: gone().count() - down.len(),
             down,
+            known: self.ring.len(),
             remote: ring().filter(|row| !self.rules.wants(row.tier)).count(),
             ..Outage::default()
         })

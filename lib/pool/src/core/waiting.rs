@@ -167,21 +167,20 @@ impl<K: Carried> Core<K> {
             }
             Outcome::Given(connection) => {
                 let (begun, waited, site) = (row.served, row.served.since(row.arrived), row.site);
-                match self.connections.get(connection) {
-                    Some(row) if !row.carried.broken() => {
-                        self.waiters.discard(waiter);
-                        let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
-                        let loan = if exclusive { None } else { self.loan_out(site, begun) };
-                        return PickUp::Lent(Lent { connection, server, carried, begun, waited, loan });
-                    }
-                    Some(_) => {
-                        self.counters.dead_idle += 1;
-                        self.lost(connection, effects);
-                    }
-                    None => {}
+                let found = self.connections.get(connection);
+                if let Some(row) = found.filter(|row| !row.carried.broken()) {
+                    self.waiters.discard(waiter);
+                    let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
+                    let loan = if exclusive { None } else { self.loan_out(site, begun) };
+                    return PickUp::Lent(Lent { connection, server, carried, begun, waited, loan });
+                }
+                let (broken, now) = (found.is_some(), now());
+                if broken {
+                    self.counters.dead_idle += 1;
+                    self.lost(connection, now, effects);
                 }
                 self.counters.checkins += 1;
-                self.wait_on(waiter, now(), waker, effects)
+                self.wait_on(waiter, now, waker, effects)
             }
         }
     }

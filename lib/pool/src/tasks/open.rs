@@ -9,9 +9,10 @@ use tokio::{
 };
 
 use crate::{
-    connect::{Connection, Connector},
+    connect::{Connection, Connector, Limits},
     core::{Failed, Open},
     error::Kind,
+    outage::one_line,
     shared::{Entry, Shared},
 };
 
@@ -59,25 +60,24 @@ impl<C: Connector> Drop for Promise<C> {
 }
 
 async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut promise: Promise<C>) {
-    let Some(to) = promise.open.as_ref().map(|open| open.to.clone()) else { return };
+    let Some((to, write)) = promise.open.as_ref().map(|open| (open.to.clone(), open.write_timeout)) else { return };
     let begun = shared.now();
-    let limits = shared.limits();
+    let limits = Limits { write, ..shared.limits() };
     let by = Instant::now() + limits.tcp + limits.ready;
     let result = timeout_at(by, shared.connector.connect(&to, limits)).await;
     let now = shared.now();
     let failed = match result {
         Ok(Ok(connection)) => {
             let streams = connection.streams();
-            let entry = Arc::new(Entry {
-                shared: shared.clone(),
-                exclusive: shared.settings.load().streams(streams) == 1,
-                connection,
-                server: to,
-                cut: AtomicBool::new(false),
-            });
             if let Some(open) = promise.open.take() {
                 let took = now.since(begun);
-                shared.enter(|core, effects| core.opened(&open, entry, streams, took, now, effects));
+                shared.enter(|core, effects| {
+                    // By the rules that the core goes by, or the two could take it for different kinds.
+                    let exclusive = core.rules().streams(streams) == 1;
+                    let cut = AtomicBool::new(false);
+                    let entry = Arc::new(Entry { shared: shared.clone(), exclusive, connection, server: to, cut });
+                    core.opened(&open, entry, streams, took, now, effects)
+                });
                 shared.signals.watchers.notify_one();
             }
             return;
@@ -104,7 +104,7 @@ pub fn failure<C: Connector>(connector: &C, error: &C::Error) -> Failed {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line whatever a server wrote into it.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -112,7 +112,7 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         text = format!("{text}: {cause}");
         next = cause.source();
     }
-    text
+    one_line(&text)
 }
 
 fn has_kind(error: &(dyn std::error::Error + 'static), kind: std::io::ErrorKind) -> bool {
@@ -124,4 +124,16 @@ fn has_kind(error: &(dyn std::error::Error + 'static), kind: std::io::ErrorKind)
         next = cause.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PL-90
+    #[test]
+    fn pl_90_a_chain_of_causes_is_one_line() {
+        let error = std::io::Error::other("the server said \"no\nway\x07\"");
+        assert_eq!(chain(&error), "the server said \"no way \"");
+    }
 }

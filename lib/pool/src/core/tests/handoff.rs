@@ -29,7 +29,7 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
     world.end(&first, Ending::CutOff);
     assert!(!world.was_woken(waiter));
     assert_eq!(world.core.status(world.now).servers[0].orphans, 1);
-    world.core.answered_late(first.connection, world.now, &mut world.effects);
+    world.core.answered_late(first.connection, world.now, world.now, &mut world.effects);
     world.after();
     assert!(world.was_woken(waiter));
     world.picked(waiter);
@@ -85,6 +85,7 @@ fn dead_checkin_never_handed_out() {
     lent.carried.broken.set(true);
     world.back(&lent);
     assert!(matches!(world.pick_up(waiter), PickUp::Waiting));
+    world.pass(ms(1000));
     world.fill();
     assert_ne!(world.picked(waiter).carried.number, lent.carried.number);
 }

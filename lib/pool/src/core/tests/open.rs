@@ -153,6 +153,76 @@ fn pl_168_a_refused_login_holds_for_everybody() {
     assert!(world.opens.iter().all(|open| open.to == server(2)), "the pool leaves it alone as well");
 }
 
+/// PL-168: at an address that another had before, the one that is there now is left alone; and only for as long as it is
+/// the login that is wrong.
+#[test]
+fn pl_168_a_refused_login_is_kept_with_the_server_that_is_there_now() {
+    let mut world = World::full(&quiet(), 1);
+    let (before, address) = (world.key(1), server(1).address);
+    let _held = world.lent();
+    let successor = Server::at(address).named("successor");
+    world.discover(std::slice::from_ref(&successor));
+    let key = world.core.server_key(&successor.id).expect("joined");
+    world.reconcile();
+    let opens = [world.opens.pop().expect("due"), world.opens.pop().expect("two at once")];
+    let failed = Failed::of(Kind::Login, "wrong password");
+    world.core.login_refused(address, &failed, world.now, &mut world.effects);
+    let row = |world: &World, key| world.core.servers.get(key).map(|row| (row.last_error.clone(), row.connecting));
+    assert_eq!(row(&world, before).expect("on loan").0, None);
+    let (said, connecting) = row(&world, key).expect("there");
+    assert_eq!(said.map(|trouble| trouble.kind), Some(Kind::Login));
+    world.fail(&opens[0], false);
+    assert_eq!(row(&world, key).expect("there").1.next_try, connecting.next_try, "no sooner for another failure");
+    world.now = world.now.after(ms(1000));
+    world.fail(&opens[1], true);
+    assert!(row(&world, key).expect("there").1.next_try > world.now);
+    assert_eq!(world.core.login_wait(address, world.now), None, "nobody listens: no login is refused");
+}
+
+/// PL-14: a server that greets and hangs up on the first request is not dialled at the pace of requests, whoever finds
+/// its connection broken.
+#[test]
+fn pl_14_a_young_connection_found_broken_counts_as_a_failed_connect() {
+    let at_checkin = |world: &mut World| {
+        let lent = world.lent();
+        lent.carried.broken.set(true);
+        world.back(&lent);
+    };
+    let at_checkout = |world: &mut World| {
+        let lent = world.lent();
+        world.back(&lent);
+        lent.carried.broken.set(true);
+        world.queued();
+    };
+    let at_pick_up = |world: &mut World| {
+        let lent = world.lent();
+        let waiter = world.queued();
+        world.back(&lent);
+        lent.carried.broken.set(true);
+        assert!(matches!(world.pick_up(waiter), PickUp::Waiting));
+    };
+    for find in [at_checkin as fn(&mut World), at_checkout, at_pick_up] {
+        for (age, failures) in [(9, 1), (10, 0)] {
+            let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+            world.now = world.now.after(Duration::from_secs(age));
+            find(&mut world);
+            let row = world.core.servers.get(world.key(1)).expect("there");
+            assert_eq!((row.connecting.failures, row.connecting.next_try > world.now), (failures, failures > 0));
+            world.reconcile();
+            assert_eq!(world.opens.len(), 1 - failures as usize, "replaced at once only if it was good for a while");
+        }
+    }
+}
+
+/// PL-90: servers that were tried are known.
+#[test]
+fn pl_90_none_left_is_not_none_known() {
+    let world = World::full(&quiet(), 1);
+    assert_eq!(world.core.outage(&[]), None);
+    let outage = world.core.outage(&[world.key(1)]).expect("none is left");
+    assert_eq!((outage.down.len(), outage.known), (0, 1));
+}
+
 #[test]
 fn pl_14_first_openings_are_spread() {
     let world = World::new(&Settings { start_jitter: ms(100), ..quiet() }, 50);
@@ -353,6 +423,50 @@ fn pl_42_orphans_retire_their_connection_when_there_are_too_many_or_one_is_too_o
     world.pass(Duration::from_secs(31));
     world.fill();
     assert_eq!((world.wires, world.core.open_count()), (3, 1));
+}
+
+/// PL-42: under steady time-outs there is always an orphan, each answered soon: none of them is old. One that never is
+/// answered is found among them.
+#[test]
+fn pl_42_an_orphan_is_as_old_as_it_is() {
+    let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 100);
+    let one_more = |world: &mut World| {
+        let lent = world.lent();
+        world.end(&lent, Ending::CutOff);
+        (lent.connection, world.now)
+    };
+    let mut last = one_more(&mut world);
+    let mut time_goes_on = |world: &mut World| {
+        for _ in 0..80 {
+            world.pass(ms(500));
+            let (connection, gone_at) = std::mem::replace(&mut last, one_more(world));
+            world.core.answered_late(connection, gone_at, world.now, &mut world.effects);
+            world.after();
+            world.fill();
+        }
+    };
+    time_goes_on(&mut world);
+    assert_eq!(world.wires, 1, "none was older than half a second");
+    one_more(&mut world);
+    time_goes_on(&mut world);
+    assert_eq!((world.wires, world.core.open_count()), (2, 1));
+}
+
+/// PL-61 PL-42: what the transport was told while the settings changed is looked at when the connection is there.
+#[test]
+fn pl_61_a_connect_under_way_while_its_settings_change_is_replaced() {
+    let of =
+        |seconds| Settings { connections_per_server: Some(1), write_timeout: Duration::from_secs(seconds), ..quiet() };
+    for (settings, wires) in [(of(5), 1), (of(6), 2)] {
+        let mut world = World::new(&of(5), 1);
+        world.reconcile();
+        let open = world.opens.pop().expect("due");
+        assert_eq!(open.write_timeout, Duration::from_secs(5));
+        world.set(&settings);
+        world.open(&open);
+        world.fill();
+        assert_eq!((world.wires, world.core.open_count()), (wires, 1));
+    }
 }
 
 /// PL-118

@@ -7,7 +7,7 @@ struct Chaos {
     world: World,
     random: u64,
     loans: Vec<Lent<Wire>>,
-    orphans: Vec<Key>,
+    orphans: Vec<(Key, Moment)>,
     waiters: Vec<Key>,
     pending: Vec<Open>,
     servers: u8,
@@ -106,9 +106,9 @@ impl Chaos {
             }
             19 => self.breakage(),
             20 => {
-                if let Some(connection) = self.take(|chaos| &mut chaos.orphans) {
+                if let Some((connection, gone_at)) = self.take(|chaos| &mut chaos.orphans) {
                     let now = self.world.now;
-                    self.world.core.answered_late(connection, now, &mut self.world.effects);
+                    self.world.core.answered_late(connection, gone_at, now, &mut self.world.effects);
                     self.world.after();
                 }
             }
@@ -172,7 +172,7 @@ impl Chaos {
         let known = self.world.core.connections.get(lent.connection).is_some();
         self.world.end(lent, ending);
         if ending == Ending::CutOff && known && !exclusive && !lent.carried.broken() {
-            self.orphans.push(lent.connection);
+            self.orphans.push((lent.connection, self.world.now));
         }
         self.nobody_overtaken(&before, lent.server);
     }
