@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::broadcast, time::Instant};
+use tokio::{sync::broadcast, task::JoinHandle, time::Instant};
 
 use crate::{
     connect::Connector,
@@ -210,16 +210,24 @@ async fn until<C: Connector>(shared: &Arc<Shared<C>>, by: Instant, is_so: impl F
     }
 }
 
+/// The drain has begun when this returns, and goes on whether or not anybody waits for its end.
+pub(crate) fn begin<C: Connector>(
+    shared: &Arc<Shared<C>>,
+    next: Next,
+    drain: Drain,
+) -> (Moved, Option<JoinHandle<Drained>>) {
+    let within = drain.within.unwrap_or(shared.settings.load().drain_timeout);
+    let began = moved(shared.enter(|core, effects| core.begin_drain(next, drain.serve_waiters, effects)));
+    let going_on = shared.clone();
+    let finishing = matches!(began.now, State::Draining(_))
+        .then(|| shared.runtime.spawn(async move { finish(&going_on, within).await }));
+    (began, finishing)
+}
+
 /// Loans and waiters end or are ended; then the sockets go. A drain whose caller left goes on without it.
 async fn empty<C: Connector>(shared: &Arc<Shared<C>>, next: Next, drain: Drain) -> (Moved, Drained) {
-    let within = drain.within.unwrap_or(shared.settings.load().drain_timeout);
-    let began = shared.enter(|core, effects| core.begin_drain(next, drain.serve_waiters, effects));
-    let answer = moved(began);
-    if !matches!(answer.now, State::Draining(_)) {
-        return (answer, Drained::default());
-    }
-    let going_on = shared.clone();
-    let finishing = shared.runtime.spawn(async move { finish(&going_on, within).await });
+    let (answer, finishing) = begin(shared, next, drain);
+    let Some(finishing) = finishing else { return (answer, Drained::default()) };
     let drained = finishing.await.unwrap_or_default();
     let now = shared.enter(|core, _| core.state()).unwrap_or(State::Broken);
     (Moved { now, ..answer }, drained)

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     hash::{BuildHasher, RandomState},
     panic::Location,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use arc_swap::ArcSwap;
@@ -85,6 +85,7 @@ impl<C: Connector> Pool<C> {
             connector,
             gate: Gate::new(core),
             clock,
+            switched_on: AtomicBool::new(settings.enabled),
             settings: ArcSwap::from_pointee(settings),
             settings_error: ArcSwap::from_pointee(None),
             discovery_error: ArcSwap::from_pointee(None),

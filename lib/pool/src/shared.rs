@@ -29,6 +29,8 @@ pub struct Shared<C: Connector> {
     pub gate: Gate<Arc<Entry<C>>>,
     pub(crate) clock: PoolClock,
     pub settings: ArcSwap<Settings>,
+    /// Whether the settings have switched it on: what was done, not what they ask for.
+    pub switched_on: AtomicBool,
     pub settings_error: ArcSwap<Option<SettingsError>>,
     pub discovery_error: ArcSwap<Option<Arc<str>>>,
     /// Configured names that cannot be looked up now.

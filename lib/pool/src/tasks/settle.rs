@@ -1,10 +1,13 @@
 //! Settings: asked for once a second and when the provider says so. Bad ones change nothing and are shown.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use crate::{
     connect::Connector,
-    control::{Control, Drain},
+    control::{Control, Drain, begin},
     core::{Next, Rules, State},
     settings::{Provider, Settings, SettingsError, Start, heeded},
     shared::Shared,
@@ -13,7 +16,6 @@ use crate::{
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>, provider: Arc<dyn Provider>) {
-    let mut enabled = shared.settings.load().enabled;
     loop {
         super::fail_point("pool-settings-panics");
         tokio::select! {
@@ -22,24 +24,22 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, provider: Arc<dyn Provide
         }
         let offered = provider.settings().and_then(|settings| settings.check().map(|()| heeded(settings)));
         take(&shared, offered.and_then(|settings| told(&shared, settings)));
-        enabled = follow(&shared, enabled);
+        follow(&shared);
     }
 }
 
-/// Switched off and on by the settings: only a change counts, so that what people command meanwhile stays. Says what has
-/// been done; a pool that is still on its way down is switched on when it is there.
-fn follow<C: Connector>(shared: &Arc<Shared<C>>, enabled: bool) -> bool {
+/// Switched off and on by the settings: only a change counts, so that what people command meanwhile stays. A pool that is
+/// still on its way down is switched on when it is there.
+fn follow<C: Connector>(shared: &Arc<Shared<C>>) {
     let (wanted, start) = {
         let settings = shared.settings.load();
         (settings.enabled, settings.start)
     };
     let state = shared.enter(|core, _| core.state());
-    match (enabled, wanted) {
-        (true, false) => {
-            let going_on = shared.clone();
-            shared.runtime.spawn(async move { going_on.disable(Drain::as_configured()).await });
-        }
-        (false, true) if state == Some(State::Draining(Next::Disabled)) => return enabled,
+    match (shared.switched_on.load(Ordering::Relaxed), wanted) {
+        // Begun here: if it were only on its way, switching on would find nothing to do, and come before it.
+        (true, false) => drop(begin(shared, Next::Disabled, Drain::as_configured())),
+        (false, true) if state == Some(State::Draining(Next::Disabled)) => return,
         (false, true) if state == Some(State::Disabled) => {
             shared.enable();
             if start == Start::Active {
@@ -48,7 +48,7 @@ fn follow<C: Connector>(shared: &Arc<Shared<C>>, enabled: bool) -> bool {
         }
         _ => {}
     }
-    wanted
+    shared.switched_on.store(wanted, Ordering::Relaxed);
 }
 
 /// The connector has the last word on its own part, and hears of it only when it has changed.

@@ -7,12 +7,12 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Drain, Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
+    Change, Drain, Functions, Kind, Pool, Provider, Settings, SettingsError, State, Want,
     settings::{Table, Value, WhenEmpty},
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{PATIENCE, eventually, full, lines::Lines, node::Node, plain};
+use crate::{PATIENCE, eventually, full, lines::Lines, node::Node, plain, within};
 
 /// Settings that can be set, and say so.
 struct Live {
@@ -110,6 +110,42 @@ async fn pl_61_a_pool_is_switched_off_and_on_by_its_settings() {
     live.set(Ok(Settings { tries: 2, ..switched(true) }));
     eventually("the change was seen", || live.is_taken()).await;
     assert_eq!(pool.status().state, State::Disabled, "nothing was said about this");
+}
+
+/// Off and on again before anything else had a turn.
+struct Hasty {
+    next: Mutex<Vec<Settings>>,
+    last: Settings,
+    changed: Notify,
+}
+
+impl Provider for Hasty {
+    fn settings(&self) -> Result<Settings, SettingsError> {
+        let next = self.next.lock().unwrap().pop();
+        if next.is_some() {
+            self.changed.notify_one();
+        }
+        Ok(next.unwrap_or_else(|| self.last.clone()))
+    }
+
+    fn changed(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.changed.notified())
+    }
+}
+
+/// PL-61 PL-6
+#[tokio::test]
+async fn pl_61_a_pool_that_was_off_for_a_moment_is_on_again() {
+    let node = Node::start().await;
+    let switched = |enabled| Settings { enabled, ..plain(&[&node]) };
+    let next = Mutex::new(vec![switched(false), switched(true)]);
+    let hasty = Arc::new(Hasty { next, last: switched(true), changed: Notify::new() });
+    let pool = Pool::start(Lines::exclusive(), hasty.clone()).unwrap();
+    let mut changes = pool.control().changes();
+    let off = async { while !matches!(changes.next().await, Some(Change::State { now: State::Disabled, .. })) {} };
+    within("off", off).await;
+    hasty.changed.notify_one();
+    assert!(pool.control().ready(2, Instant::now() + PATIENCE).await, "{:?}", pool.status());
 }
 
 /// PL-60 PL-61: the connector's tables are as live as the pool's own keys, and it has the last word on them.
