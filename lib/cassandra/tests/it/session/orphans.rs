@@ -216,7 +216,8 @@ async fn pl_20_a_request_under_a_loan_that_was_taken_out_has_its_own_deadline() 
     let mut loan = session.pool().get(Want::within(PATIENCE)).await.unwrap();
     let connection = Connection::of_loan(&mut loan);
     let brief = Options::within(Duration::from_millis(30));
-    let error = tokio::time::timeout(PATIENCE, connection.query("SELECT slow", &brief)).await.expect("an end").unwrap_err();
+    let error =
+        tokio::time::timeout(PATIENCE, connection.query("SELECT slow", &brief)).await.expect("an end").unwrap_err();
     assert!(matches!(error.cause, Cause::Silent { asked: "QUERY", .. }), "{error}");
     connection.query("SELECT 1", &patient()).await.unwrap();
 }
