@@ -84,7 +84,9 @@ impl FullAt {
     pub fn put_back(&self, share: &Share, until: Returnable, now_ns: u64, permits: u64) {
         let back = share.time_for(permits);
         let _ = self.put_back_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |put_back| {
-            (now_ns.saturating_add(put_back) < until.0).then(|| put_back.saturating_add(back))
+            // What has flowed in since has filled it already: without the take, it would have run over.
+            let missing = until.0.saturating_sub(now_ns.saturating_add(put_back));
+            (missing > 0).then(|| put_back.saturating_add(back.min(missing)))
         });
     }
 

@@ -117,3 +117,19 @@ fn hv_64_what_comes_back_late_to_a_share_is_spent() {
     full_at.put_back(&share, third, later + tenth, 1);
     assert_eq!(all(later + tenth), 1, "at once it is worth what it was");
 }
+
+/// HV-60: what has flowed in since a permit was taken would have run over without it, and does not come back with it.
+#[test]
+fn hv_64_what_comes_back_to_a_share_is_what_is_missing_of_it() {
+    // One a second, two at once.
+    let share = Share::new(Rate::per_second(1), 1, 2, 0);
+    let full_at = FullAt::default();
+    let at = |tenths: u64| tenths * (SECOND / 10);
+    let unused = full_at.take(&share, at(100), 1).unwrap();
+    full_at.take(&share, at(109), 1).unwrap();
+    full_at.put_back(&share, unused, at(109), 1);
+    // As if the one that was used had been the only one: full again a second after it.
+    assert_eq!(full_at.left(&share, at(109)), 1);
+    assert_eq!(full_at.left(&share, at(118)), 1);
+    assert_eq!(full_at.left(&share, at(119)), 2);
+}

@@ -56,6 +56,7 @@ pub struct Force {
 pub struct Law {
     now: Option<Rule>,
     next: Option<(u64, Rule)>,
+    looked_ns: u64,
     pub in_force: Vec<Force>,
 }
 
@@ -86,12 +87,13 @@ impl Law {
         let rule = coming.map_or(now, |(_, rule)| rule);
         let last = self.in_force.last().copied();
         if last.is_none_or(|last| last.rule != rule) {
-            // The clock has not moved since the last look but by itself.
+            // Since the last look the clock has moved by itself, or else there is no time in between.
             let late_ns =
                 coming.map_or(0, |(effective_ms, _)| (hive_ms - effective_ms) * 1_000_000 + now_ns % 1_000_000);
-            let from_ns = now_ns.saturating_sub(late_ns).max(last.map_or(0, |last| last.from_ns));
+            let from_ns = now_ns.saturating_sub(late_ns).max(self.looked_ns);
             self.in_force.push(Force { from_ns, rule });
         }
+        self.looked_ns = now_ns;
     }
 }
 
