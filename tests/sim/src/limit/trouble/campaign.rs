@@ -82,7 +82,7 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
     &[
         ("pool cap forgotten", 5),
         ("change applied at once", 156),
-        ("batch-lives-on", 189),
+        ("batch-lives-on", 572),
         ("zero-when-unknown", 2),
         ("bookings not counted", 2),
         ("booked twice", 2),
@@ -91,7 +91,7 @@ pub fn bugs() -> &'static [(&'static str, u64)] {
         ("bookings forgotten", 23),
         ("returned slots are lent", 10),
         ("refund into any window", 94),
-        ("batch of another definition", 53),
+        ("batch of another definition", 1450),
         ("drawn outlives the change", 53_866),
     ]
 }
