@@ -29,9 +29,9 @@ pub struct Options {
     /// Hives whose queen ends, for each figure
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..10_000))]
     rounds: u32,
-    /// Hives at a time; a hive is three processes
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..200))]
-    hives: u32,
+    /// Hives at a time; a hive is three processes. Else 16, and two per processor where milliseconds count
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..200))]
+    hives: Option<u32>,
     /// On this one only: sqlite, postgres, mysql, redis
     #[arg(long)]
     backend: Option<Backend>,
@@ -55,6 +55,16 @@ impl End {
         match self {
             End::Killed => 500,
             End::Leaves => 10,
+        }
+    }
+
+    /// After a kill they wait for a lease to end. A hand-over takes as long as three processes and the store need to run:
+    /// with more of them than processors it is the queue for those that is measured.
+    fn hives(self) -> u32 {
+        let processors = std::thread::available_parallelism().map_or(2, |count| count.get() as u32);
+        match self {
+            End::Killed => 16,
+            End::Leaves => (processors * 2).min(16),
         }
     }
 
@@ -131,7 +141,7 @@ fn rounds(options: &Options, place: &Place, profile: Profile, end: End) -> Resul
     let done = Mutex::new(Vec::new());
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..options.hives.min(options.rounds) {
+        for _ in 0..options.hives.unwrap_or(end.hives()).min(options.rounds) {
             scope.spawn(|| {
                 loop {
                     let number = begun.fetch_add(1, Ordering::Relaxed);

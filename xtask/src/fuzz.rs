@@ -7,18 +7,30 @@ use crate::{Command, process};
 pub const COMMAND: Command = Command {
     name: "fuzz",
     usage: "fuzz [--seconds N] [--seed N]",
-    about: "spoil what CQL servers send, each test for so long [60]; what fails names its seed",
+    about: "spoil what CQL and search servers send, each test for so long [60]; what fails names its seed",
     run,
 };
 
 /// Not optimised: sums that overflow are found that way.
-const TESTS: &[&str] = &["test", "--package", "honeyflow-cassandra", "--test", "it", "hostile::", "--", "--nocapture"];
+const TESTS: &[&[&str]] = &[
+    &["test", "--package", "honeyflow-cassandra", "--test", "it", "hostile::", "--", "--nocapture"],
+    // What a search server says about its cluster: by cases instead of seeds.
+    &["test", "--package", "honeyflow-sink-search", "--lib", "sniff::"],
+];
+/// About as many as a second is enough for.
+const CASES_PER_SECOND: u64 = 2000;
 
 fn run(arguments: &[String]) -> Result<(), Error> {
     let (seconds, seed) = read(arguments)?;
-    let mut command = process::cargo(TESTS);
-    command.env("FUZZ_SECONDS", seconds.to_string()).env("FUZZ_SEED", seed.to_string());
-    process::stage("fuzz", || process::run(command))
+    let cases = seconds.saturating_mul(CASES_PER_SECOND).max(1);
+    process::stage("fuzz", || {
+        TESTS.iter().try_for_each(|tests| {
+            let mut command = process::cargo(*tests);
+            command.env("FUZZ_SECONDS", seconds.to_string()).env("FUZZ_SEED", seed.to_string());
+            command.env("PROPTEST_CASES", cases.to_string());
+            process::run(command)
+        })
+    })
 }
 
 /// Seconds, and the first seed.

@@ -173,7 +173,8 @@ impl Bucket {
         self.issued_u += now_has * MICRO;
         let max = self.rule.burst_u / MICRO;
         let free = self.rule.burst_u.saturating_sub(self.issued_u) / MICRO;
-        SlotsHeld { has: now_has, free, max, version: self.version }
+        let over = self.issued_u.saturating_sub(self.rule.burst_u) / MICRO;
+        SlotsHeld { has: now_has, free, over, max, version: self.version }
     }
 
     pub fn give_back(&mut self, slots: u64) {
@@ -208,9 +209,15 @@ impl Bucket {
         self.pool_ms = self.pool_ms.min(hive_ms);
         if self.version != definition.version {
             let since_ms = definition.effective_ms.clamp(self.pool_ms, hive_ms);
-            self.refill(cap_u(&self.rule), since_ms);
+            let (old_rule, old_cap_u) = (self.rule, cap_u(&self.rule));
+            self.refill(old_cap_u, since_ms);
             (self.version, self.rule) = (definition.version, definition.rule);
-            self.pool_u = self.pool_u.min(cap_u(&self.rule));
+            let new_cap_u = cap_u(&self.rule);
+            // Where nothing flows back, what was used of a window stays used, whatever there is of it now.
+            let is_count = old_rule.rate_u == 0 && self.rule.rate_u == 0;
+            let kept_u =
+                if is_count { new_cap_u.saturating_sub(old_cap_u.saturating_sub(self.pool_u)) } else { self.pool_u };
+            self.pool_u = kept_u.min(new_cap_u);
             self.pool_ms = since_ms;
         }
         self.refill(cap_u(&self.rule), hive_ms);

@@ -230,7 +230,7 @@ impl Member {
             queen_seen: None,
             traffic: None,
             traffic_told: None,
-            ready: true,
+            ready: config.ready,
             draining: None,
             unplaced: true,
             inherits: BTreeMap::new(),

@@ -54,6 +54,8 @@ pub struct Entry {
     pub id: NodeId,
     pub name: String,
     pub state: State,
+    /// May be given traffic: also one that drains, until it has served whom it has let in.
+    pub ready: bool,
     pub queen: bool,
     /// Shards of sources that it holds.
     pub shards: usize,
@@ -86,6 +88,7 @@ fn entry(view: &View, node: &NodeRow) -> Entry {
         id: node.id,
         name: node.name.clone(),
         state: State::of(node, view.head.hive_ms),
+        ready: node.ready && node.is_alive(view.head.hive_ms),
         queen: leases.iter().any(|lease| lease == QUEEN),
         shards: leases.iter().filter(|lease| lease.starts_with("shard/")).count(),
         leases,
@@ -106,6 +109,12 @@ pub fn shards_held(view: &View, source: &str) -> (usize, usize) {
     };
     let held = view.leases.iter().filter(of_source).filter(|lease| !lease.free).count();
     (held, view.leases.iter().filter(of_source).count())
+}
+
+/// Whether each shard of the source is held by a member.
+pub fn is_worked_on(view: &View, source: &str) -> bool {
+    let (held, all) = shards_held(view, source);
+    all > 0 && held == all
 }
 
 #[cfg(test)]
@@ -161,6 +170,7 @@ mod tests {
             [State::Engaged, State::Draining, State::Expired]
         );
         assert!(roster[0].queen && !roster[1].queen);
+        assert_eq!(roster.iter().map(|one| one.ready).collect::<Vec<_>>(), [true, true, false], "expired is not ready");
         assert_eq!(
             (roster[0].shards, &roster[0].leases[..]),
             (1, &["queen".to_owned(), "shard/shop/0".to_owned()][..])

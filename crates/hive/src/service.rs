@@ -3,6 +3,7 @@
 //! [`Hive::join`] starts the thread. It alone owns the member; handles send it inputs and read what it has published.
 //! Nothing here decides: what is asked, granted and lost comes out of [`Member::step`].
 
+mod awake;
 mod counters;
 mod lead;
 mod limit;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use honeyflow_cassandra::{Consistency, Options, Session};
-use honeyflow_pool::{Drain, Section};
+use honeyflow_pool::{Drain, Section, ServerState};
 use honeyflow_services::Cassandras;
 use tokio::time::Instant;
 
@@ -20,7 +20,8 @@ const CALLERS: i32 = 16;
 
 /// What happens when, in seconds after the load began.
 const PLAN: [(u64, &str, usize); 4] = [(4, "stop", 1), (14, "continue", 1), (22, "kill", 2), (26, "start", 2)];
-const END: u64 = 75;
+/// So long after all are up again; a node takes its time to start.
+const REST: u64 = 5;
 
 #[derive(Default)]
 struct Answers {
@@ -28,6 +29,8 @@ struct Answers {
     failed: AtomicU64,
     /// In microseconds.
     slowest: AtomicU64,
+    /// Requests with a second one beside them, until the last look.
+    beside: AtomicU64,
 }
 
 #[tokio::main]
@@ -63,6 +66,11 @@ async fn main() -> Result<()> {
     let callers: Vec<_> = (0..CALLERS).map(|id| tokio::spawn(call(session.clone(), id, answers.clone()))).collect();
     watch(&session, own.as_ref(), &answers).await;
     callers.iter().for_each(tokio::task::JoinHandle::abort);
+    let counted = session.pool().counters();
+    let (beside, won, silent) = (counted.speculations, counted.speculations_won, counted.use_timeouts);
+    println!(
+        "{beside} requests had a second one beside them, which was quicker {won} times; {silent} had no answer in time"
+    );
     println!("closed: {:?}", session.pool().control().close(Drain::within(Duration::from_secs(5))).await.1);
     Ok(())
 }
@@ -94,9 +102,16 @@ async fn call(session: Session, id: i32, answers: Arc<Answers>) -> Result<()> {
 
 async fn watch(session: &Session, own: Option<&Arc<Mutex<Cassandras>>>, answers: &Answers) {
     let begun = Instant::now();
-    for second in 1..=if own.is_some() { END } else { u64::MAX } {
+    let last = PLAN.iter().map(|(at, _, _)| *at).max().unwrap_or_default();
+    let mut rested = 0;
+    for second in 1.. {
         tokio::time::sleep_until(begun + Duration::from_secs(second)).await;
         show(session, second, answers);
+        let all_up = session.pool().status().servers.iter().all(|server| server.state == ServerState::Up);
+        rested = if all_up && second > last { rested + 1 } else { 0 };
+        if own.is_some() && rested > REST {
+            return;
+        }
         for (_, what, node) in PLAN.into_iter().filter(|(at, _, _)| *at == second) {
             if let Some(nodes) = own.cloned() {
                 // To start a node takes a while; we go on looking.
@@ -125,8 +140,10 @@ fn act(nodes: &Mutex<Cassandras>, what: &str, at: usize) {
 fn show(session: &Session, second: u64, answers: &Answers) {
     let (good, failed) = (answers.good.swap(0, Ordering::Relaxed), answers.failed.swap(0, Ordering::Relaxed));
     let slowest = Duration::from_micros(answers.slowest.swap(0, Ordering::Relaxed));
-    let status = session.pool().status();
-    print!("{second:>3} s  {good:>4} good, {failed} failed, slowest {:>4} ms ", slowest.as_millis());
+    let (status, beside) = (session.pool().status(), session.pool().counters().speculations);
+    let beside = beside - answers.beside.swap(beside, Ordering::Relaxed);
+    let slowest = slowest.as_millis();
+    print!("{second:>3} s  {good:>4} good, {failed} failed, slowest {slowest:>4} ms, {beside:>2} asked twice ");
     for server in &status.servers {
         let state = format!("{:?}", server.state).to_lowercase();
         print!(" | {} {state:<7} {}/{} open", server.server.address.ip(), server.open, server.target);

@@ -4,17 +4,18 @@ mod keys;
 mod login;
 mod map;
 mod open;
-mod overhear;
 mod presence;
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use honeyflow_pool::settings::Table;
-use honeyflow_pool::{self as pool, Dial, Provider, Server, ServerId, SettingsError, Verdict};
+use honeyflow_pool::{self as pool, Dial, Server, ServerId, SettingsError, Verdict};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -27,7 +28,6 @@ use crate::wire::{self, Version};
 use login::Refusals;
 use map::Map;
 use open::{Open, Sockets, Streams};
-use overhear::{Overheard, SignOfLife};
 use presence::Presence;
 
 /// For each question of a round.
@@ -46,7 +46,6 @@ pub struct Cluster {
     base: Settings,
     settings: ArcSwap<Settings>,
     open: Box<dyn Open>,
-    sign_of_life: SignOfLife,
     map: ArcSwap<Map>,
     statements: Arc<Cache>,
     refusals: Refusals,
@@ -70,7 +69,6 @@ impl Cluster {
     fn opened_by(settings: Settings, open: impl Open + 'static) -> Self {
         Self {
             open: Box::new(open),
-            sign_of_life: SignOfLife::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             base: settings,
             map: ArcSwap::default(),
@@ -80,11 +78,6 @@ impl Cluster {
             prepared_again: Arc::default(),
             remarks: Mutex::default(),
         }
-    }
-
-    /// The same settings for the pool, heard here too: some of them are for sockets as well.
-    pub(crate) fn overhear<P: Provider>(&self, provider: P) -> impl Provider + use<P> {
-        Overheard { provider, sign_of_life: self.sign_of_life.clone() }
     }
 
     pub(crate) fn map(&self) -> arc_swap::Guard<Arc<Map>> {
@@ -145,8 +138,8 @@ impl pool::Connector for Cluster {
             return Err(refused);
         }
         let address = self.presence.name(to.address, begun);
-        let mut settings = Settings { write_timeout: limits.write, ..(**self.settings.load()).clone() };
-        settings.dead_after = self.sign_of_life.within().unwrap_or(settings.dead_after);
+        let (write_timeout, dead_after) = (limits.write, limits.silence);
+        let mut settings = Settings { write_timeout, dead_after, ..(**self.settings.load()).clone() };
         let agreed = self.presence.agreed(to.address).filter(|agreed| settings.versions.contain(*agreed));
         settings.versions.highest = agreed.unwrap_or(settings.versions.highest);
         let within = connection::Limits { tcp: limits.tcp, ready: limits.ready };
@@ -198,6 +191,10 @@ impl pool::Connector for Cluster {
         Ok(servers)
     }
 
+    async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.open.look_up(name).await
+    }
+
     fn verdict(&self, error: &Error) -> Verdict {
         verdict(&error.cause)
     }
@@ -245,10 +242,8 @@ impl pool::Connection for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use honeyflow_pool::clock::TokioClock;
-    use honeyflow_pool::{Functions, Pool};
+    use honeyflow_pool::{Functions, Pool, Provider};
 
     use super::*;
 
@@ -267,26 +262,36 @@ mod tests {
             self.0.lock().unwrap().push(settings.clone());
             Box::pin(std::future::ready(Err(Cause::Closed.at(name))))
         }
+
+        fn look_up<'a>(&'a self, _name: &'a str) -> open::LookingUp<'a> {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn cq_16_the_kernel_waits_for_a_peer_as_long_as_a_heartbeat_may_take() {
-        let (recorder, heartbeat) = (Recorder::default(), Arc::new(AtomicU64::new(1500)));
+        let (recorder, offered) = (Recorder::default(), Arc::new(Mutex::new((1500, "lz4"))));
         let cluster = Cluster::opened_by(Settings::default(), recorder.clone());
-        let told = Arc::clone(&heartbeat);
-        let settings = cluster.overhear(Functions(move || {
-            let heartbeat_timeout = Duration::from_millis(told.load(Ordering::SeqCst));
-            Ok(pool::Settings { heartbeat_timeout, discovery: false, ..pool::Settings::default() })
-        }));
+        let told = Arc::clone(&offered);
+        let settings = Functions(move || {
+            let (heartbeat, compression) = *told.lock().unwrap();
+            let text = format!(
+                "[cassandra]\nservers = [\"127.0.0.1\"]\ndiscovery = false\nheartbeat-timeout = \"{heartbeat}ms\"\n\
+                 [cassandra.cql]\ncompression = \"{compression}\""
+            );
+            pool::Section::from_toml(&text, "cassandra")?.settings()
+        });
         let _pool = Pool::start_with(cluster, settings, TokioClock::default(), 7).unwrap();
-        // Zero is refused, so what was in force stays.
-        for (said, expected) in [(1500, 1500), (700, 700), (0, 700), (2000, 2000)] {
-            heartbeat.store(said, Ordering::SeqCst);
+        // Zero is refused by the pool, other compressions are by the connector: what was in force stays.
+        for (said, expected) in
+            [((1500, "lz4"), 1500), ((700, "lz4"), 700), ((0, "lz4"), 700), ((900, "zstd"), 700), ((2000, "lz4"), 2000)]
+        {
+            *offered.lock().unwrap() = said;
             tokio::time::sleep(Duration::from_secs(3)).await;
             recorder.0.lock().unwrap().clear();
             tokio::time::sleep(Duration::from_secs(30)).await;
             let used: Vec<Duration> = recorder.0.lock().unwrap().iter().map(|settings| settings.dead_after).collect();
-            assert!(!used.is_empty() && used.iter().all(|used| used.as_millis() == expected), "{said}: {used:?}");
+            assert!(!used.is_empty() && used.iter().all(|used| used.as_millis() == expected), "{said:?}: {used:?}");
         }
     }
 }

@@ -54,9 +54,7 @@ impl Session {
     /// # Errors
     /// All that is wrong with the settings of the pool.
     pub fn open(settings: Settings, servers: impl Provider) -> Result<Self, SettingsError> {
-        let cluster = Cluster::new(settings);
-        let servers = cluster.overhear(servers);
-        Ok(Self::of(Pool::start(cluster, servers)?))
+        Ok(Self::of(Pool::start(Cluster::new(settings), servers)?))
     }
 
     /// On a pool that is there already: one with a clock of its own, or over other streams than sockets.

@@ -9,6 +9,7 @@ mod decode;
 mod vint;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -48,7 +49,7 @@ pub enum Value {
     Map(Vec<(Value, Value)>),
     Tuple(Vec<Value>),
     /// Fields in the order of their type.
-    User(Vec<(String, Value)>),
+    User(Vec<(Arc<str>, Value)>),
     Vector(Vec<Value>),
     Custom(Vec<u8>),
 }

@@ -27,6 +27,8 @@ pub struct Limits {
     pub ready: Duration,
     /// The longest a write may stand still before the connection counts as dead.
     pub write: Duration,
+    /// The longest a server may owe a sign of life (`heartbeat-timeout`): for sockets that can watch over that themselves.
+    pub silence: Duration,
 }
 
 /// A protocol: opens connections, asks them who else is there, and judges errors.
@@ -55,6 +57,11 @@ pub trait Connector: Send + Sync + 'static {
 
     /// All servers of the cluster, the answering one among them. An empty answer counts as a failed one.
     fn discover(&self, on: &Self::Connection) -> impl Future<Output = Result<Vec<Server>, Self::Error>> + Send;
+
+    /// The addresses of `host:port`, asked for with every round. Connectors that dial by a [`Dial`] ask that.
+    fn look_up(&self, name: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send {
+        look_up(name)
+    }
 
     /// What an error of a connect or a use means.
     fn verdict(&self, error: &Self::Error) -> Verdict;
@@ -93,6 +100,12 @@ pub trait Connection: Send + Sync + 'static {
     /// Ends when the connection has ended, for whatever reason. Awaited by one task per connection; on an idle exclusive
     /// connection it may read, since nobody else does.
     fn closed(&self) -> impl Future<Output = ()> + Send;
+
+    /// Ends when the server takes nothing new on a shared connection and still answers what is under way: it is replaced,
+    /// and closed when the last has its answer. Most protocols know no such goodbye.
+    fn takes_no_more(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 
     /// Asks the server for a sign of life; false if there is none by then. On exclusive connections only while idle.
     fn probe(&self, by: Instant) -> impl Future<Output = bool> + Send;
@@ -193,8 +206,13 @@ pub trait Dial: Send + Sync + 'static {
 
     /// The addresses of `host:port`. It may take its time: that is the caller's to limit.
     fn look_up(&self, name: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send {
-        async move { Ok(tokio::net::lookup_host(name).await?.collect()) }
+        look_up(name)
     }
+}
+
+/// As the system does it.
+async fn look_up(name: &str) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host(name).await?.collect())
 }
 
 /// TCP without delay of small packets.

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -239,6 +239,10 @@ async fn finish<C: Connector>(shared: &Arc<Shared<C>>, within: Duration) -> Drai
     let drained = shared.enter(|core, effects| core.finish_drain(now, effects)).unwrap_or_default();
     // Goodbyes are bounded, so this is.
     let patience = Instant::now() + Duration::from_secs(2);
-    until(shared, patience, || shared.enter(|core, _| core.closing() == 0).unwrap_or(true)).await;
+    let empty = || {
+        let here = shared.enter(|core, _| (core.at_rest(), core.state().looks()));
+        here.is_none_or(|(at_rest, looks)| at_rest && (looks || !shared.listening.load(Ordering::SeqCst)))
+    };
+    until(shared, patience, empty).await;
     drained
 }

@@ -18,6 +18,7 @@ pub mod histogram;
 mod open;
 mod pace;
 mod queue;
+mod race;
 mod ring;
 mod rules;
 mod slots;
@@ -42,6 +43,7 @@ pub use count::{Counters, Record, Times};
 pub use handoff::{Checkout, Ending, Judgement, Lent, PickUp, Refusal, Request};
 pub use open::{Failed, Open};
 pub use queue::Class;
+pub use race::{Flights, Overtaken};
 pub use ring::{RingChange, ServerState};
 pub use rules::Rules;
 pub use slots::Key;
@@ -196,6 +198,8 @@ pub struct Core<K> {
     cursor: usize,
     canary: u32,
     ticked_checkouts: u64,
+    /// Those that lost a race and have not been answered yet.
+    overtaken: Vec<Overtaken>,
 }
 
 /// A connection. What every loan touches stands together, in few lines of the processor's memory.
@@ -275,8 +279,9 @@ impl<K: Carried> Core<K> {
             armed: Moment::FAR,
             tick_at: Moment::FAR,
             ticked_checkouts: 0,
+            overtaken: Vec::new(),
             retry_credit: Core::<K>::CREDIT_MAX,
-            speculate_credit: Core::<K>::CREDIT_MAX,
+            speculate_credit: Core::<K>::SPECULATE_CREDIT_MAX,
             counters: Counters::default(),
             random: seed,
             seen: Moment::default(),
@@ -290,6 +295,13 @@ impl<K: Carried> Core<K> {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+
+    /// So many times in 10⁹.
+    #[inline]
+    fn falls(&mut self, per_billion: u32) -> bool {
+        // Scaled down by a product, since a division takes its time.
+        ((u128::from(self.draw()) * 1_000_000_000) >> 64) < u128::from(per_billion)
     }
 
     /// Evenly from zero to `most`.

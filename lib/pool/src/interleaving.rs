@@ -108,7 +108,7 @@ fn get(gate: &Gate<Plug>, due: Moment) -> Option<Lent<Plug>> {
 }
 
 fn back(gate: &Gate<Plug>, connection: Key) {
-    gate.enter(|core, effects| core.checkin(connection, Ending::Answered, Duration::ZERO, NOW, effects));
+    gate.enter(|core, effects| core.checkin(connection, Ending::Answered, 0, NOW, effects));
 }
 
 fn get_and_return(gate: &Gate<Plug>) {

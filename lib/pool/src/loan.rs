@@ -6,10 +6,7 @@ use std::{
     ops::Deref,
     panic::Location,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,8 +14,8 @@ use std::{
 use honeyflow_runtime::Moment;
 
 use crate::{
-    connect::{Connector, Fault},
-    core::{Checkout, Ending, Key, Lent, PickUp, Refusal, Request, State, Tried},
+    connect::{Connection, Connector, Fault},
+    core::{Checkout, Ending, Flights, Judgement, Key, Lent, PickUp, Refusal, Request, State, Tried},
     error::{Error, Executed, Kind, Report},
     outage::Outage,
     server::Server,
@@ -32,24 +29,14 @@ pub struct Loan<C: Connector> {
     connection: Key,
     server: Key,
     begun: Moment,
-    waited: Duration,
+    /// In microseconds.
+    waited: u64,
     /// Of a shared connection, which has many.
     loan: Option<Key>,
     /// Shared with every [`InFlight`] of this loan, once there is one.
     flights: Option<Arc<Flights>>,
     ending: Ending,
 }
-
-/// What of a loan is still under way.
-#[derive(Default)]
-struct Flights {
-    count: AtomicU32,
-    /// When the loan was given back, in the clock's microseconds; written before [`LOAN_GONE`].
-    gone_at: AtomicU64,
-}
-
-/// The loan has been given back.
-const LOAN_GONE: u32 = 1 << 31;
 
 impl<C: Connector> Loan<C> {
     fn new(lent: Lent<Arc<Entry<C>>>) -> Loan<C> {
@@ -71,7 +58,23 @@ impl<C: Connector> Loan<C> {
 
     /// How long this request waited for it.
     pub fn waited(&self) -> Duration {
-        self.waited
+        Duration::from_micros(self.waited)
+    }
+
+    /// What came was this error: as it means it, it counts against the server or says nothing about it. A loan that is
+    /// given back without a word counts as a good answer.
+    pub fn judge(&mut self, error: &C::Error) {
+        if self.ending != Ending::Answered {
+            return;
+        }
+        self.ending = Ending::Finished;
+        let shared = &self.entry.shared;
+        let judgement = if shared.connector.verdict(error).health { Judgement::Fault } else { Judgement::Neutral };
+        let (server, now) = (self.server, shared.now());
+        shared.enter(|core, effects| {
+            core.counters_mut().use_errors += 1;
+            core.judge(server, judgement, now, effects);
+        });
     }
 
     /// The connection is of no more use: it is closed and replaced.
@@ -82,9 +85,14 @@ impl<C: Connector> Loan<C> {
     /// For the transport: kept until the answer has come. If the loan is dropped before, its caller was cut off, and the
     /// connection (or this stream of it) is not given to anybody else until the answer is there.
     pub fn in_flight(&mut self) -> InFlight<C> {
-        let flights = self.flights.get_or_insert_with(Arc::default).clone();
-        flights.count.fetch_add(1, Ordering::Relaxed);
+        let flights = self.flights();
+        flights.begin();
         InFlight { entry: self.entry.clone(), connection: self.connection, flights }
+    }
+
+    /// What will be under way.
+    pub(crate) fn flights(&mut self) -> Arc<Flights> {
+        self.flights.get_or_insert_with(Arc::default).clone()
     }
 
     /// Takes an exclusive connection out of the pool for good; it is replaced. A shared one is given back to the caller
@@ -106,6 +114,10 @@ impl<C: Connector> Loan<C> {
         self.server
     }
 
+    pub(crate) fn connection(&self) -> Key {
+        self.connection
+    }
+
     pub(crate) fn begun(&self) -> Moment {
         self.begun
     }
@@ -120,10 +132,7 @@ impl<C: Connector> Loan<C> {
     }
 
     fn ended(&self, now: Moment) -> Ending {
-        let unanswered = self.flights.as_ref().is_some_and(|flights| {
-            flights.gone_at.store(now.0, Ordering::Relaxed);
-            flights.count.fetch_or(LOAN_GONE, Ordering::AcqRel) > 0
-        });
+        let unanswered = self.flights.as_ref().is_some_and(|flights| flights.leave(now));
         let cut = self.entry.cut.load(Ordering::Acquire) && self.entry.cut.swap(false, Ordering::AcqRel);
         // On a shared connection the transport alone knows what is still under way.
         if unanswered || cut || std::thread::panicking() && self.entry.exclusive { Ending::CutOff } else { self.ending }
@@ -142,7 +151,7 @@ impl<C: Connector> Drop for Loan<C> {
     fn drop(&mut self) {
         let shared = &self.entry.shared;
         let now = shared.now();
-        let used = now.since(self.begun);
+        let used = now.micros_since(self.begun);
         // Judged inside: whoever answers and finds the loan gone then comes after it, never before.
         shared.enter(|core, effects| {
             core.checkin(self.connection, self.ended(now), used, now, effects);
@@ -168,10 +177,9 @@ pub struct InFlight<C: Connector> {
 
 impl<C: Connector> Drop for InFlight<C> {
     fn drop(&mut self) {
-        if self.flights.count.fetch_sub(1, Ordering::AcqRel) == LOAN_GONE | 1 {
-            let shared = &self.entry.shared;
+        let shared = &self.entry.shared;
+        if let Some(gone_at) = self.flights.end(|| self.entry.connection.broken(), || shared.now()) {
             let now = shared.now();
-            let gone_at = Moment(self.flights.gone_at.load(Ordering::Relaxed));
             shared.enter(|core, effects| core.answered_late(self.connection, gone_at, now, effects));
         }
     }
@@ -218,7 +226,7 @@ impl<'a, C: Connector> Get<'a, C> {
         self.shared.enter_to(found, |core, effects| {
             let target = match &want.on {
                 None => None,
-                Some(server) => match core.server_key(&server.id) {
+                Some(server) => match core.meant(server) {
                     None => return Checkout::Refused(Refusal::of(Kind::UnknownServer)),
                     known => known,
                 },
@@ -227,7 +235,7 @@ impl<'a, C: Connector> Get<'a, C> {
                 want.near.as_ref().map(|ids| ids.iter().filter_map(|id| core.server_key(id)).collect());
             let request = Request {
                 class: want.class,
-                due: due.unwrap_or_else(|| now.after(want.within.unwrap_or(core.rules().deadline))),
+                due: due.unwrap_or_else(|| want.due(now, core.rules().deadline)),
                 target,
                 near: near.as_deref().unwrap_or_default(),
                 tried: tried.map_or(&[], |tried| tried.as_slice()),
@@ -289,7 +297,7 @@ impl<C: Connector> Drop for Get<'_, C> {
 #[cold]
 fn refused<C: Connector>(shared: &Arc<Shared<C>>, refusal: Refusal, want: &Want, tried: &[Key]) -> Error<C> {
     let seen = shared.enter(|core, _| {
-        let target = want.on.as_ref().map(|server| core.server_key(&server.id));
+        let target = want.on.as_ref().map(|server| core.meant(server));
         let outage = match (core.state().refuses(), target) {
             (None, None) => core.outage(tried),
             (None, Some(Some(target))) => core.outage_of(target),

@@ -90,6 +90,7 @@ impl<C: Connector> Pool<C> {
             settings_error: ArcSwap::from_pointee(None),
             discovery_error: ArcSwap::from_pointee(None),
             name_error: ArcSwap::from_pointee(None),
+            listening: AtomicBool::new(false),
             runtime: tokio::runtime::Handle::current(),
             signals: Signals::default(),
             counts_taken: Mutex::default(),

@@ -33,6 +33,8 @@ pub struct Shared<C: Connector> {
     pub switched_on: AtomicBool,
     pub settings_error: ArcSwap<Option<SettingsError>>,
     pub discovery_error: ArcSwap<Option<Arc<str>>>,
+    /// Discovery has a connection of its own, or opens one.
+    pub listening: AtomicBool,
     /// Configured names that cannot be looked up now.
     pub name_error: ArcSwap<Option<Arc<str>>>,
     pub runtime: tokio::runtime::Handle,
@@ -51,6 +53,8 @@ pub struct Signals {
     pub reconciler: Notify,
     pub watchers: Notify,
     pub discovery: Notify,
+    /// The pool is in another state: for whoever is in the midst of something.
+    pub state: Notify,
     /// Asked for by a person: replaces a round that hangs.
     pub refresh: Notify,
     /// Whoever waits for a drain or for connections.
@@ -93,7 +97,12 @@ impl<C: Connector> Shared<C> {
 
     pub fn limits(&self) -> Limits {
         let settings = self.settings.load();
-        Limits { tcp: settings.tcp_timeout, ready: settings.handshake_timeout, write: settings.write_timeout }
+        Limits {
+            tcp: settings.tcp_timeout,
+            ready: settings.handshake_timeout,
+            write: settings.write_timeout,
+            silence: settings.heartbeat_timeout,
+        }
     }
 
     /// Makes one step and carries out what follows. No result if the pool broke in it.
@@ -142,6 +151,7 @@ impl<C: Connector> Shared<C> {
         for change in effects.changes {
             if matches!(change, Change::State { .. }) {
                 self.signals.discovery.notify_one();
+                self.signals.state.notify_waiters();
             }
             if let Change::LoginRefused { id, why } = &change {
                 let pool = &self.settings.load().name;
@@ -207,7 +217,7 @@ impl<C: Connector> Drop for Borrowed<C> {
     fn drop(&mut self) {
         let now = self.shared.now();
         let (connection, ending) = (self.lent.connection, self.ending);
-        self.shared.enter(|core, effects| core.checkin(connection, ending, Duration::ZERO, now, effects));
+        self.shared.enter(|core, effects| core.checkin(connection, ending, 0, now, effects));
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{MutexGuard, PoisonError};
 /// How often a held lock is looked at before its holder is waited for in the kernel.
 const LOOKS: u32 = 6;
 /// Pauses before the first look, and between two of them at most.
-const PAUSES: u32 = 32;
-const PAUSES_MAX: u32 = 256;
+const PAUSES: u32 = 64;
+const PAUSES_MAX: u32 = 512;
 
 /// A section takes far less time than sleeping and being woken, so it is worth looking again for a while: some tens of
 /// microseconds in all, since whoever holds it longer is not running. The pauses are long beside a section. Each change

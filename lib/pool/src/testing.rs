@@ -104,6 +104,8 @@ macro_rules! conformance {
             pl_33_a_full_queue_and_an_empty_pool_refuse_at_once
             pl_23_cancelling_loses_nothing
             pl_86_an_idempotent_request_survives_a_server
+            pl_40_what_is_worn_is_replaced_first_and_closed_then
+            pl_81_a_server_that_answers_nothing_is_passed_by
             pl_101_commands_work_right_after_the_start
             pl_116_counts_add_up
         );

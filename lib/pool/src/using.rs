@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     connect::{Again, Connection, Connector, Fault, Verdict},
-    core::{Core, Judgement, Tried},
+    core::{Core, Judgement, Overtaken, Tried},
     error::{Error, Executed, Kind, Report},
     loan::{Get, Loan},
     outage::Outage,
@@ -16,6 +16,9 @@ use crate::{
     shared::{Entry, Shared},
     want::Want,
 };
+
+/// How soon at the earliest a second one that was not allowed is asked for once more.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// One request from its first try to its last.
 pub struct Using<'a, C: Connector> {
@@ -28,7 +31,7 @@ pub struct Using<'a, C: Connector> {
     tries: Vec<(Server, C::Error)>,
     tries_max: u32,
     once_more: bool,
-    /// A try that was given up may have been carried out all the same.
+    /// An earlier try may have been carried out, whatever became of the last.
     unsure: bool,
 }
 
@@ -43,7 +46,7 @@ impl<'a, C: Connector> Using<'a, C> {
     pub fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Using<'a, C> {
         let (within, tries_max) = {
             let settings = shared.settings.load();
-            (want.within.unwrap_or(settings.deadline), settings.tries)
+            (want.time_or(settings.deadline), settings.tries)
         };
         let due = shared.now().after(within);
         let by = Instant::now() + within;
@@ -79,8 +82,7 @@ impl<'a, C: Connector> Using<'a, C> {
                     if !self.goes_on(verdict, lost) {
                         return Err(self.failed(server, error, verdict, waited, used));
                     }
-                    self.unsure |= verdict.executed != Executed::No;
-                    self.tries.push((server, error));
+                    self.remember(server, error, verdict);
                 }
             }
         }
@@ -91,20 +93,29 @@ impl<'a, C: Connector> Using<'a, C> {
     }
 
     /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts.
-    async fn one_try<T, F, Fut>(&mut self, loan: Loan<C>, f: &F) -> Ended<T, C::Error>
+    async fn one_try<T, F, Fut>(&mut self, mut loan: Loan<C>, f: &F) -> Ended<T, C::Error>
     where
         F: Fn(Loan<C>) -> Fut,
         Fut: Future<Output = Result<T, C::Error>>,
     {
         let second_after = self.second_after(&loan);
-        let mut first = pin!(use_loan(self.shared, loan, self.by, f));
-        let Some(after) = second_after else { return first.await };
-        if let Ok(ended) = timeout_at(self.by.min(Instant::now() + after), &mut first).await {
-            return ended;
-        }
-        let tried = self.tried.clone();
-        if !self.shared.enter(|core, _| core.may_speculate(&tried)).unwrap_or(false) {
-            return first.await;
+        let Some(after) = second_after else { return use_loan(self.shared, loan, (self.due, self.by), f).await };
+        let first_runs = self.racing(&mut loan);
+        let mut first = pin!(use_loan(self.shared, loan, (self.due, self.by), f));
+        let (mut pause, mut stuck) = (after, false);
+        loop {
+            if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut first).await {
+                return ended;
+            }
+            if Instant::now() >= self.by {
+                return first.await;
+            }
+            let tried = self.tried.clone();
+            if self.shared.enter(|core, _| core.may_speculate(&tried, stuck)).unwrap_or(false) {
+                break;
+            }
+            // Many may be stuck at once, more than the budget has for them now.
+            (pause, stuck) = (after.max(ASK_AGAIN_AFTER), true);
         }
         let mut get = pin!(self.get());
         let beside = tokio::select! {
@@ -112,24 +123,45 @@ impl<'a, C: Connector> Using<'a, C> {
             ended = &mut first => return ended,
             beside = &mut get => beside,
         };
-        let Ok(beside) = beside else { return first.await };
+        let Ok(mut beside) = beside else { return first.await };
         self.tried.push(beside.key());
-        let mut second = pin!(use_loan(self.shared, beside, self.by, f));
+        let second_runs = self.racing(&mut beside);
+        let mut second = pin!(use_loan(self.shared, beside, (self.due, self.by), f));
         let (ended, second_won) = tokio::select! {
             ended = &mut first => (ended, false),
             ended = &mut second => (ended, true),
         };
-        match (ended, second_won) {
-            (Ended::Good(value), won) => {
-                if won {
-                    self.shared.enter(|core, _| core.counters_mut().speculations_won += 1);
-                }
-                Ended::Good(value)
+        match ended {
+            Ended::Good(value) => {
+                let now = self.shared.now();
+                self.shared.enter(|core, effects| {
+                    core.counters_mut().speculations_won += u64::from(second_won);
+                    if let Some(loser) = if second_won { first_runs } else { second_runs } {
+                        core.overtaken(loser, now, effects);
+                    }
+                });
+                return Ended::Good(value);
             }
-            // One has failed: the other may still do better.
-            (_, false) => second.await,
-            (_, true) => first.await,
+            Ended::Failed { server, error, verdict, .. } => self.remember(server, error, verdict),
+            Ended::TimedOut { .. } => self.unsure = true,
         }
+        // One has failed: the other may still do better.
+        if second_won { first.await } else { second.await }
+    }
+
+    /// A try that failed, and was not the last.
+    fn remember(&mut self, server: Server, error: C::Error, verdict: Verdict) {
+        self.unsure |= verdict.executed != Executed::No;
+        self.tries.push((server, error));
+    }
+
+    /// As it is told of if it loses. An exclusive connection is closed then, and nothing more is heard of it.
+    fn racing(&self, loan: &mut Loan<C>) -> Option<Overtaken> {
+        if loan.entry().exclusive {
+            return None;
+        }
+        let (server, begun) = (loan.key(), loan.begun());
+        Some(Overtaken { server, begun, due: self.due, flights: loan.flights() })
     }
 
     fn second_after(&self, loan: &Loan<C>) -> Option<Duration> {
@@ -208,9 +240,11 @@ impl<'a, C: Connector> Using<'a, C> {
         used: Duration,
     ) -> Error<C> {
         let report = self.report(verdict.kind, server, waited, used);
+        // What this server has not done, another may have.
+        let executed = if self.unsure && verdict.executed == Executed::No { report.executed } else { verdict.executed };
         Error::new(Report {
             fault: verdict.fault,
-            executed: verdict.executed,
+            executed,
             retry_after: verdict.retry_after,
             cause: Some(error),
             ..report
@@ -219,7 +253,13 @@ impl<'a, C: Connector> Using<'a, C> {
 }
 
 /// Runs the closure until it ends or the deadline has come, and tells the pool what that says about the server.
-async fn use_loan<C, T, F, Fut>(shared: &Arc<Shared<C>>, mut loan: Loan<C>, by: Instant, f: &F) -> Ended<T, C::Error>
+/// `due`, `by`: the same moment on the pool's clock and on the timer's.
+async fn use_loan<C, T, F, Fut>(
+    shared: &Arc<Shared<C>>,
+    mut loan: Loan<C>,
+    (due, by): (Moment, Instant),
+    f: &F,
+) -> Ended<T, C::Error>
 where
     C: Connector,
     F: Fn(Loan<C>) -> Fut,
@@ -227,33 +267,38 @@ where
 {
     loan.judged_elsewhere();
     let (server, key, begun, waited) = (loan.server().clone(), loan.key(), loan.begun(), loan.waited());
-    let entry = loan.entry();
+    let (entry, connection) = (loan.entry(), loan.connection());
     let result = {
         let mut using = pin!(f(loan));
         // Declared last, so it speaks before the future, with the loan in it, is dropped.
         let mut guard = CutUnlessDone { entry: &entry, done: false };
         let result = timeout_at(by, &mut using).await;
         guard.done = result.is_ok();
+        if result.is_err() {
+            // While it is on loan: the clock may have come first.
+            let (now, exclusive) = (shared.now(), entry.exclusive.then_some(begun));
+            shared.enter(|core, effects| core.timed_out(connection, key, exclusive, now, effects));
+        }
         result
     };
     let now = shared.now();
     let used = now.since(begun);
+    if entry.exclusive && now >= due && matches!(result, Ok(Err(_))) {
+        // The pool's clock was first: it has counted the time-out, and closed the connection under the request.
+        return Ended::TimedOut { server, waited, used };
+    }
     let verdict = match &result {
         Ok(Err(error)) => Some(shared.connector.verdict(error)),
         _ => None,
     };
     let judgement = match (&result, verdict) {
-        (Err(_), _) => Judgement::Silent,
+        (Err(_), _) => return Ended::TimedOut { server, waited, used },
         (Ok(_), None) => Judgement::Answered(used),
         (Ok(_), Some(verdict)) if verdict.health => Judgement::Fault,
         (Ok(_), Some(_)) => Judgement::Neutral,
     };
     shared.enter(|core, effects| {
-        match judgement {
-            Judgement::Silent => core.counters_mut().use_timeouts += u64::from(!entry.exclusive),
-            Judgement::Fault | Judgement::Neutral => core.counters_mut().use_errors += 1,
-            Judgement::Answered(_) => {}
-        }
+        core.counters_mut().use_errors += u64::from(verdict.is_some());
         core.judge(key, judgement, now, effects);
     });
     match (result, verdict) {

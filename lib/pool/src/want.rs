@@ -1,6 +1,8 @@
 //! What a caller wants.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
+
+use honeyflow_runtime::Moment;
 
 use crate::{
     core::Class,
@@ -17,7 +19,8 @@ use crate::{
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct Want {
-    pub(crate) within: Option<Duration>,
+    /// In microseconds, rounded up: a request moves through many hands, and one word is moved most easily.
+    within: Option<NonZeroU64>,
     pub(crate) class: Class,
     pub(crate) on: Option<Arc<Server>>,
     pub(crate) near: Option<Arc<[ServerId]>>,
@@ -26,8 +29,11 @@ pub struct Want {
 
 impl Want {
     /// One deadline for waiting and use together.
+    #[inline]
     pub fn within(time: Duration) -> Want {
-        Want { within: Some(time), ..Want::default() }
+        let below_a_second = u64::from(time.subsec_nanos().div_ceil(1000));
+        let micros = time.as_secs().saturating_mul(1_000_000).saturating_add(below_a_second);
+        Want { within: Some(NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN)), ..Want::default() }
     }
 
     #[must_use]
@@ -51,5 +57,16 @@ impl Want {
     #[must_use]
     pub fn idempotent(self) -> Want {
         Want { idempotent: true, ..self }
+    }
+
+    /// The time it has, `usual` if it says nothing.
+    pub(crate) fn time_or(&self, usual: Duration) -> Duration {
+        self.within.map_or(usual, |micros| Duration::from_micros(micros.get()))
+    }
+
+    /// When it is due if it comes now.
+    #[inline]
+    pub(crate) fn due(&self, now: Moment, usual: Duration) -> Moment {
+        self.within.map_or_else(|| now.after(usual), |micros| Moment(now.0.saturating_add(micros.get())))
     }
 }

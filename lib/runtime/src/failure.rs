@@ -31,8 +31,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A message may quote what some server said. It is kept in databases, not all of which can keep a NUL.
     pub fn new(class: Class, code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { class, code: Cow::Borrowed(code), message: message.into(), after: None }
+        let mut message = message.into();
+        if message.contains('\0') {
+            message = message.replace('\0', "\u{FFFD}");
+        }
+        Failure { class, code: Cow::Borrowed(code), message, after: None }
     }
 
     pub fn retry(code: &'static str, message: impl Into<String>) -> Failure {
@@ -49,5 +54,16 @@ impl Failure {
 
     pub fn fatal(code: &'static str, message: impl Into<String>) -> Failure {
         Failure::new(Class::Fatal, code, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_can_be_kept_by_every_database() {
+        let failure = Failure::reject("bad-answer", "the server said \0oops");
+        assert_eq!(failure.message, "the server said \u{FFFD}oops");
     }
 }

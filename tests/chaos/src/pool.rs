@@ -12,6 +12,7 @@ mod report;
 pub mod scripted;
 pub mod speak;
 pub mod steps;
+mod tap;
 
 use std::time::{Duration, Instant};
 

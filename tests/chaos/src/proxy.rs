@@ -46,6 +46,11 @@ impl Way {
     }
 }
 
+/// Listens to what one client says.
+pub type Ear = Box<dyn FnMut(&[u8]) + Send>;
+/// One for each.
+pub type Ears = Arc<dyn Fn() -> Ear + Send + Sync>;
+
 /// One way to one server. Lives on the runtime that made it.
 pub struct Proxy {
     pub address: SocketAddr,
@@ -58,7 +63,6 @@ pub struct Proxy {
 struct Counts {
     open: AtomicU32,
     ended: AtomicU64,
-    bytes_sent: AtomicU64,
 }
 
 /// Chunks on their way back; more wait at the server.
@@ -68,11 +72,19 @@ impl Proxy {
     /// # Errors
     /// If nobody can listen there.
     pub async fn start(at: SocketAddr, server: SocketAddr) -> std::io::Result<Proxy> {
+        Proxy::start_with(at, server, Arc::new(|| Box::new(|_: &[u8]| {}))).await
+    }
+
+    /// The same, with somebody who listens.
+    ///
+    /// # Errors
+    /// If nobody can listen there.
+    pub async fn start_with(at: SocketAddr, server: SocketAddr, ears: Ears) -> std::io::Result<Proxy> {
         let listener = listener(at)?;
         let address = listener.local_addr()?;
         let (way, reset) = (watch::Sender::new(Way::Open), watch::Sender::new(()));
         let counts = Arc::new(Counts::default());
-        let link = Link { server, way: way.subscribe(), reset: reset.subscribe(), counts: counts.clone() };
+        let link = Link { server, way: way.subscribe(), reset: reset.subscribe(), counts: counts.clone(), ears };
         tokio::spawn(listen(address, listener, link));
         Ok(Proxy { address, way, reset, counts })
     }
@@ -96,11 +108,6 @@ impl Proxy {
     pub fn ended(&self) -> u64 {
         self.counts.ended.load(Ordering::SeqCst)
     }
-
-    /// Towards the server, since the beginning: what share of the requests it got.
-    pub fn bytes_sent(&self) -> u64 {
-        self.counts.bytes_sent.load(Ordering::Relaxed)
-    }
 }
 
 #[derive(Clone)]
@@ -109,6 +116,7 @@ struct Link {
     way: watch::Receiver<Way>,
     reset: watch::Receiver<()>,
     counts: Arc<Counts>,
+    ears: Ears,
 }
 
 fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
@@ -179,7 +187,7 @@ async fn pass(client: TcpStream, mut link: Link) {
 }
 
 async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) {
-    let mut bytes = vec![0; 1 << 16];
+    let (mut bytes, mut ear) = (vec![0; 1 << 16], (link.ears)());
     loop {
         let said = from.read(&mut bytes).await;
         let passed = link.way.wait_for(Way::passes_requests).await.is_ok();
@@ -187,7 +195,7 @@ async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: Link) 
         if !passed || to.write_all(&bytes[..count]).await.is_err() {
             return;
         }
-        link.counts.bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
+        ear(&bytes[..count]);
     }
 }
 

@@ -229,6 +229,7 @@ macro_rules! hive_suite {
             limit::hv_65_exact_admits_to_the_last_permit
             limit::hv_65_many_at_once_are_counted_exactly
             limit::hv_65_a_calendar_quota_begins_anew_with_its_window
+            limit::hv_71_a_quota_that_changes_in_its_window_counts_what_was_used
             limit::hv_69_peek_takes_nothing_and_refund_gives_back
             limit::hv_70_several_limits_are_all_or_nothing
             limit::hv_70_opposite_orders_do_not_lock_each_other_out
@@ -242,6 +243,8 @@ macro_rules! hive_suite {
             slots::hv_68_an_ask_may_be_repeated
             slots::hv_68_slots_of_the_dead_return
             slots::hv_68_who_has_not_joined_has_no_slots
+            slots::hv_68_fewer_slots_are_told_to_everybody
+            slots::hv_72_that_a_node_has_no_slots_is_forgotten
         }
     };
     (maybe $fresh:path) => { $crate::hive_suite!(@cases maybe $fresh); };

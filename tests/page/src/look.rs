@@ -89,7 +89,7 @@ fn rows_are_text_only(node: &Node, browser: &Browser) -> Result<(), String> {
     node.insert(600, &[HOSTILE.to_owned()])?;
     browser.type_into("search", "foxglove")?;
     let hit =
-        wait::until("the hostile row is found", || hits(browser).ok()?.into_iter().find(|hit| hit.contains("600")))?;
+        wait::until("the hostile row is found", || hits(browser).ok()?.into_iter().find(|hit| hit.starts_with("600")))?;
     is_text_only(browser, &hit)
 }
 

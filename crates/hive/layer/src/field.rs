@@ -3,8 +3,13 @@
 
 use std::time::Duration;
 
-use honeyflow_hive::limit::{Limit, Terms};
+use honeyflow_hive::limit::{Limit, Terms, definition::Decider};
 use http::{HeaderMap, HeaderName, HeaderValue, header::RETRY_AFTER};
+
+use crate::grpc::base64;
+
+/// A multiple of three: it needs no padding.
+const PARTITION_BYTES: usize = 9;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const STATE: HeaderName = HeaderName::from_static("ratelimit");
@@ -23,8 +28,17 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.chars().map(plain).collect::<String>())
 }
 
-/// Quota and window in whole seconds: of a rate faster than that, what comes in one second.
+/// Whose bucket it is, where a limit has one for each key. Told by a part of its hash, which is enough to tell two apart and
+/// says nothing of the key.
+fn partition(key: &str, hash: u128) -> String {
+    if key.is_empty() { String::new() } else { format!(";pk=:{}:", base64(&hash.to_be_bytes()[..PARTITION_BYTES])) }
+}
+
+/// Quota and window in whole seconds: of a rate faster than that, what comes in one second. How many at once has no window.
 fn policy(name: &str, terms: &Terms) -> String {
+    if terms.decider == Decider::Slots {
+        return format!("{};q={};qu=\"concurrent-requests\"", quoted(name), terms.burst);
+    }
     let (quota, window) = match terms.rate.period_ms {
         period_ms if period_ms >= 1000 && period_ms % 1000 == 0 => (terms.rate.permits, period_ms / 1000),
         _ => ((terms.rate.as_per_second().floor() as u64).max(1), 1),
@@ -35,7 +49,8 @@ fn policy(name: &str, terms: &Terms) -> String {
 /// What an answer says about the limit. `retry` is there if the request was refused.
 pub fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Duration>, old: bool) {
     let terms = limit.terms();
-    let peek = limit.key(key).peek();
+    let keyed = limit.key(key);
+    let (peek, pk) = (keyed.peek(), partition(key, keyed.hash()));
     // Refused means that nothing is left, whatever a smaller request might get.
     let (left, reset) = match retry {
         Some(retry) => (0, seconds(retry).max(1)),
@@ -47,8 +62,11 @@ pub fn write(headers: &mut HeaderMap, limit: &Limit, key: &str, retry: Option<Du
             headers.insert(name, value);
         }
     };
-    set(POLICY, policy(limit.name(), &terms));
-    set(STATE, format!("{};r={left};t={reset}", quoted(limit.name())));
+    set(POLICY, format!("{}{pk}", policy(limit.name(), &terms)));
+    // When a slot comes back nobody knows; who was refused is told when to try again.
+    let is_told = terms.decider != Decider::Slots || retry.is_some();
+    let t = if is_told { format!(";t={reset}") } else { String::new() };
+    set(STATE, format!("{};r={left}{t}{pk}", quoted(limit.name())));
     if let Some(retry) = retry {
         set(RETRY_AFTER, seconds(retry).max(1).to_string());
     }
@@ -79,6 +97,10 @@ mod tests {
         let terms = |quota: &str| Terms::of(&Definition::parse("x", quota).unwrap()).unwrap();
         assert_eq!(policy("search", &terms("1000/s")), "\"search\";q=1000;w=1");
         assert_eq!(policy("mail", &terms("3/h")), "\"mail\";q=3;w=3600");
+        let slots = Terms::of(&Definition::slots("x", 8)).unwrap();
+        assert_eq!(policy("workers", &slots), "\"workers\";q=8;qu=\"concurrent-requests\"");
+        assert_eq!((partition("", 7), partition("a", 7).len()), (String::new(), 18));
+        assert_ne!(partition("a", 7 << 100), partition("b", 8 << 100));
         assert_eq!(policy("tick", &terms("1/100ms")), "\"tick\";q=10;w=1");
         assert_eq!(policy("a\"b\\c\u{e9}", &terms("1/s")), "\"a_b_c_\";q=1;w=1");
     }

@@ -1,7 +1,8 @@
 //! Two tower layers for any HTTP or gRPC service: [`EngagedLayer`] tells the hive that there is traffic, [`LimitLayer`]
 //! keeps requests to a limit.
 //!
-//! Neither buffers anything, and the response type stays what it was. Nothing else of Honeyflow is needed:
+//! Neither buffers anything, and the response type stays what it was; where slots are to be held until a long answer is sent,
+//! [`LimitLayer::until_sent`] gives it a body that does. Nothing else of Honeyflow is needed:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -34,6 +35,8 @@ mod engaged;
 pub mod field;
 mod grpc;
 mod limit;
+mod stream;
 
 pub use engaged::{Engaged, EngagedLayer};
 pub use limit::{LimitLayer, Limited, LimitedFuture};
+pub use stream::{HeldBody, StreamLayer, Streamed, StreamedFuture};

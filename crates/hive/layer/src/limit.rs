@@ -87,6 +87,10 @@ pub struct Limited<S> {
 
 /// A slot is held for as long as the request is served; any other permit is used up at once.
 type Slot = Option<Permit<'static>>;
+
+/// A slot on its way with the answer, and free again with it.
+#[derive(Clone)]
+pub(crate) struct Kept(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Permit<'static>>);
 type Asked = Pin<Box<dyn Future<Output = Result<Slot, Duration>> + Send>>;
 
 pin_project! {
@@ -188,7 +192,9 @@ where
                 }
                 StateNow::Passed { answer, slot } => {
                     let mut response = ready!(answer.poll(context))?;
-                    drop(slot.take());
+                    if let Some(slot) = slot.take() {
+                        response.extensions_mut().insert(Kept(Arc::new(slot)));
+                    }
                     if !this.rule.shadow && !*this.is_grpc {
                         let headers = response.headers_mut();
                         field::write(headers, &this.rule.limit, this.key, None, this.rule.old_fields);

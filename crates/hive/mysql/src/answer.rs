@@ -1,16 +1,18 @@
 //! A request from its coming to its answer: a connection, what has to be made first, what may be tried again.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use honeyflow_hive::{
     Reply, Request,
     contract::{Status, View, limit},
     horizon::Horizon,
 };
 use honeyflow_runtime::Failure;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
     Options,
@@ -21,6 +23,12 @@ use crate::{
     request, schema, server,
     session::Session,
 };
+
+/// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at once, and
+/// the old one much later.
+const KNOCKS_EVERY: Duration = Duration::from_secs(1);
+/// Connections that are being made for one request.
+const ATTEMPTS_MAX: usize = 3;
 
 pub(crate) struct Hive {
     address: MySqlConnectOptions,
@@ -45,7 +53,7 @@ impl Hive {
     }
 
     /// If nobody waits for it any more, or for too long, the connection goes with it.
-    pub async fn answer(&self, request: Request) -> Result<Reply, Failure> {
+    pub async fn answer(self: &Arc<Hive>, request: Request) -> Result<Reply, Failure> {
         request::check(&request)?;
         let doing = request.doing();
         match tokio::time::timeout(self.timeout, self.ask(&request)).await {
@@ -54,9 +62,9 @@ impl Hive {
         }
     }
 
-    async fn ask(&self, request: &Request) -> Answer<Reply> {
+    async fn ask(self: &Arc<Hive>, request: &Request) -> Answer<Reply> {
         let lane = self.lanes.of(request);
-        let _turn = lane.turn().await?;
+        let mut turn = lane.turn().await?;
         let mut tries = Tries::default();
         let (mut made, mut renewed) = (false, false);
         loop {
@@ -64,7 +72,11 @@ impl Hive {
             let is_used = used.is_some();
             let mut session = match used {
                 Some(session) => session,
-                None => self.connect().await?,
+                None => {
+                    let (session, own) = self.connected(lane, turn).await?;
+                    turn = own;
+                    session
+                }
             };
             // Whoever joins brings the tables up to date; who only asks makes nothing.
             if session.outdated && matches!(request, Request::Join { .. }) {
@@ -115,6 +127,37 @@ impl Hive {
             give_back(lane, session).await;
             if !again {
                 return Err(stop);
+            }
+        }
+    }
+
+    /// Not given up with the request: the next one needs it too. Its turn is taken for as long.
+    async fn connected(
+        self: &Arc<Hive>,
+        lane: &Arc<Lane>,
+        turn: OwnedSemaphorePermit,
+    ) -> Answer<(Session, OwnedSemaphorePermit)> {
+        let (hive, lane) = (Arc::clone(self), Arc::clone(lane));
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let made = match tokio::time::timeout(hive.timeout, hive.attempts()).await {
+                Ok(made) => made.map(|session| (session, turn)),
+                Err(_) => Err(outcome::silent(hive.timeout, "reach the hive's database").into()),
+            };
+            if let Err(Ok((session, _turn))) = tell.send(made) {
+                lane.give_back(session);
+            }
+        });
+        told.await.map_err(|_| Failure::retry("hive-stopped", "the hive is being closed"))?
+    }
+
+    async fn attempts(&self) -> Answer<Session> {
+        let mut attempts = FuturesUnordered::new();
+        loop {
+            attempts.push(self.connect());
+            tokio::select! {
+                Some(made) = attempts.next() => return made,
+                () = tokio::time::sleep(KNOCKS_EVERY), if attempts.len() < ATTEMPTS_MAX => {}
             }
         }
     }

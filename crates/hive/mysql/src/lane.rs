@@ -2,13 +2,13 @@
 //! neither a take that waits for a lock nor any number of draws can hold up.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use honeyflow_hive::Request;
 use honeyflow_runtime::Failure;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::session::Session;
 
@@ -16,10 +16,10 @@ use crate::session::Session;
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) struct Lanes {
-    heart: Lane,
-    change: Lane,
-    limit: Lane,
-    read: Lane,
+    heart: Arc<Lane>,
+    change: Arc<Lane>,
+    limit: Arc<Lane>,
+    read: Arc<Lane>,
 }
 
 impl Default for Lanes {
@@ -29,7 +29,7 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    pub fn of(&self, request: &Request) -> &Lane {
+    pub fn of(&self, request: &Request) -> &Arc<Lane> {
         match request {
             Request::Beat { .. } | Request::Join { .. } | Request::Leave { .. } => &self.heart,
             Request::Limit(_) => &self.limit,
@@ -40,17 +40,20 @@ impl Lanes {
 }
 
 pub(crate) struct Lane {
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     idle: Mutex<Vec<(Instant, Session)>>,
 }
 
 impl Lane {
-    fn of(connections: usize) -> Lane {
-        Lane { turns: Semaphore::new(connections), idle: Mutex::default() }
+    fn of(connections: usize) -> Arc<Lane> {
+        Arc::new(Lane { turns: Arc::new(Semaphore::new(connections)), idle: Mutex::default() })
     }
 
-    pub async fn turn(&self) -> Result<SemaphorePermit<'_>, Failure> {
-        self.turns.acquire().await.map_err(|_| Failure::retry("hive-stopped", "the hive is being closed"))
+    pub async fn turn(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.turns)
+            .acquire_owned()
+            .await
+            .map_err(|_| Failure::retry("hive-stopped", "the hive is being closed"))
     }
 
     /// One that was used a moment ago. To be given back after use; whoever goes away with it closes it.

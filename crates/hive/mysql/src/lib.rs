@@ -86,7 +86,8 @@ async fn serve(hive: Arc<Hive>, mut asked: mpsc::Receiver<Asked>) {
         let hive = Arc::clone(&hive);
         tokio::spawn(async move {
             let _place = place;
-            // Asked for by someone who has gone: its connection is closed, and what it has begun is undone.
+            // Asked for by someone who has gone: its connection is closed, and what it has begun is undone. One that is still
+            // being made is there for the next.
             let result = tokio::select! {
                 biased;
                 () = answer.closed() => return,

@@ -46,11 +46,11 @@ impl Hive {
     pub fn ledger(&self, limit: &str, max: u32) -> Script {
         let (hive, limit) = (self.name(), text(limit));
         Script::read().ask(format_args!(
-            "select limit_key, version, pool_u, pool_ms, issued_u + {},
+            "select limit_key, version, pool_u, pool_ms, {},
                case {NOW} / 1000 - slot when 0 then booked_u when 1 then next_u else 0 end from hive_limit
              where hive = {hive} and name = {limit} and length(limit_key) = 32
              order by issued_u desc, limit_key limit {max}",
-            bucket::flow_u("", "pool_ms", NOW)
+            bucket::issued("issued_u", &bucket::flow_u("", "pool_ms", NOW))
         ))
     }
 

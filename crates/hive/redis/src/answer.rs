@@ -1,6 +1,6 @@
 //! Each request as a script's arguments, and what its reply means.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
@@ -27,10 +27,10 @@ pub(crate) struct Store {
     pub keys: Keys,
     require_replica: bool,
     /// For beats and questions: nothing that takes long goes this way.
-    beats: Lane,
+    beats: Arc<Lane>,
     /// For changes of hands, which may wait for a replica.
-    hands: Lane,
-    pub limits: Lane,
+    hands: Arc<Lane>,
+    pub limits: Arc<Lane>,
 }
 
 impl Store {

@@ -14,6 +14,7 @@
 //! | `ledger:<name>` | sorted set | keys of a limit by what was issued |
 //! | `full` | sorted set | `<key><limit>` → when the bucket is full |
 //! | `slots:<node>` | hash | `<key><limit>` → how many slots it has, and the number of its last ask |
+//! | `none` | sorted set | `<node><key><limit>` → when a node last said that it has no slots |
 
 use honeyflow_event::Name;
 use honeyflow_hive::contract::limit::Key;
@@ -42,6 +43,7 @@ pub(crate) const HIVE: &[&str] = &[
     "limit",
     "coming",
     "full",
+    "none",
 ];
 
 /// Of scripts about buckets alone, which are called often.

@@ -16,12 +16,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use honeyflow_runtime::Failure;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value,
     aio::MultiplexedConnection,
 };
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
 use crate::{check, outcome, script::Script};
 
@@ -29,13 +30,20 @@ use crate::{check, outcome, script::Script};
 const REQUESTS_MAX: usize = 256;
 /// Within a cluster: the slot may move while we follow it.
 const REDIRECTS_MAX: usize = 3;
+/// A server that is slow is given its time; but one that could not be heard a moment ago may answer a new knock at once, and
+/// the old one much later.
+const KNOCKS_EVERY: Duration = Duration::from_secs(1);
+/// Connections that are being made for one request.
+const ATTEMPTS_MAX: usize = 3;
+/// Of a connection that nobody has been given yet.
+const UNNUMBERED: u64 = 0;
 
 pub(crate) struct Lane {
     place: ConnectionInfo,
     timeout: Duration,
     check_every: Duration,
     turns: Semaphore,
-    slot: Mutex<Slot>,
+    slot: Arc<Mutex<Slot>>,
     /// Connections up to this number are in doubt.
     dropped: AtomicU64,
     /// Said once, until it is better.
@@ -80,25 +88,30 @@ impl Drop for Doubt<'_> {
 }
 
 impl Lane {
-    pub fn new(place: ConnectionInfo, timeout: Duration, check_every: Duration) -> Lane {
-        Lane {
+    pub fn new(place: ConnectionInfo, timeout: Duration, check_every: Duration) -> Arc<Lane> {
+        Arc::new(Lane {
             place,
             timeout,
             check_every,
             turns: Semaphore::new(REQUESTS_MAX),
-            slot: Mutex::default(),
+            slot: Arc::default(),
             dropped: AtomicU64::new(0),
             silent: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Runs the script once.
-    pub async fn run(&self, script: &Script, keys: &[&[String]], arguments: &[String]) -> Result<Value, Failure> {
+    pub async fn run(
+        self: &Arc<Lane>,
+        script: &Script,
+        keys: &[&[String]],
+        arguments: &[String],
+    ) -> Result<Value, Failure> {
         self.ask(script, keys, arguments).await.map(|(value, _)| value)
     }
 
     pub async fn ask(
-        &self,
+        self: &Arc<Lane>,
         script: &Script,
         keys: &[&[String]],
         arguments: &[String],
@@ -145,17 +158,29 @@ impl Lane {
     }
 
     /// The connection, made and checked if need be. One at a time does that; the others wait for it.
-    async fn connected(&self, doing: &str) -> Result<Connected, Failure> {
-        let mut slot = self.slot.lock().await;
+    async fn connected(self: &Arc<Lane>, doing: &'static str) -> Result<Connected, Failure> {
+        let slot = Arc::clone(&self.slot).lock_owned().await;
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let is_good =
+            |connected: &&Connected| connected.number > dropped && connected.checked_at.elapsed() < self.check_every;
+        if let Some(connected) = slot.connection.as_ref().filter(is_good) {
+            return Ok(connected.clone());
+        }
+        // Not given up with the request: the next one needs it too.
+        let lane = Arc::clone(self);
+        let made = tokio::spawn(async move { lane.make(slot, doing).await }).await;
+        made.map_err(|_| Failure::retry("hive-stopped", "the hive was closed while it was asked"))?
+    }
+
+    async fn make(&self, mut slot: OwnedMutexGuard<Slot>, doing: &'static str) -> Result<Connected, Failure> {
         let dropped = self.dropped.load(Ordering::Relaxed);
         if let Some(connected) = slot.connection.take_if(|connected| connected.number > dropped) {
-            let due = connected.checked_at.elapsed() >= self.check_every;
-            let connected = if due { self.check(connected, doing).await? } else { connected };
+            let connected = self.check(connected, doing).await?;
             slot.connection = Some(connected.clone());
             return Ok(connected);
         }
         slot.connection = None;
-        let connected = match self.connect(&mut slot, doing).await {
+        let connected = match self.attempts(&mut slot, doing).await {
             Ok(connected) => connected,
             Err(failure) => {
                 // Whoever has pointed there may be wrong by now.
@@ -173,11 +198,26 @@ impl Lane {
         Ok(connected)
     }
 
-    async fn connect(&self, slot: &mut Slot, doing: &str) -> Result<Connected, Failure> {
+    async fn attempts(&self, slot: &mut Slot, doing: &str) -> Result<Connected, Failure> {
         let place = match &slot.moved {
             Some(address) => self.place.clone().set_addr(address.clone()),
             None => self.place.clone(),
         };
+        let mut attempts = FuturesUnordered::new();
+        let made = loop {
+            attempts.push(self.connect(place.clone(), doing));
+            tokio::select! {
+                Some(made) = attempts.next() => break made?,
+                () = tokio::time::sleep(KNOCKS_EVERY), if attempts.len() < ATTEMPTS_MAX => {}
+            }
+        };
+        drop(attempts);
+        slot.made += 1;
+        Ok(Connected { number: slot.made, ..made })
+    }
+
+    /// Without a number yet: one that is given up while it is checked says nothing about the one that came first.
+    async fn connect(&self, place: ConnectionInfo, doing: &str) -> Result<Connected, Failure> {
         let address: Arc<str> = place.addr().to_string().into();
         let failed = |error: RedisError| outcome::unconnected(&error, doing, &address);
         let config = AsyncConnectionConfig::new()
@@ -185,8 +225,7 @@ impl Lane {
             .set_response_timeout(Some(self.timeout));
         let client = Client::open(place).map_err(failed)?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        slot.made += 1;
-        let connected = Connected { number: slot.made, connection, address, checked_at: Instant::now() };
+        let connected = Connected { number: UNNUMBERED, connection, address, checked_at: Instant::now() };
         self.check(connected, doing).await
     }
 

@@ -144,7 +144,13 @@ fn denied(mut fields: Fields) -> Decoded<Denied> {
 
 fn slots(fields: &mut Fields) -> Decoded<Result<SlotsHeld, Undefined>> {
     let Some(mut held) = fields.optional_fields()? else { return Ok(Err(Undefined)) };
-    Ok(Ok(SlotsHeld { has: held.number()?, free: held.number()?, max: held.number()?, version: held.number()? }))
+    Ok(Ok(SlotsHeld {
+        has: held.number()?,
+        free: held.number()?,
+        over: held.number()?,
+        max: held.number()?,
+        version: held.number()?,
+    }))
 }
 
 fn limits(value: Value) -> Result<Reply, Failure> {

@@ -114,9 +114,34 @@ fn hv_68_slots_never_exceed_their_number_even_when_it_falls() {
     assert_eq!(bucket.slots(&five, 0, 4).has, 4);
     assert_eq!(bucket.slots(&five, 0, 4).has, 1, "what is left");
     let two = Definition { version: 2, ..definition(Rule::count(2)) };
-    assert_eq!(bucket.slots(&two, 4, 3), SlotsHeld { has: 3, free: 0, max: 2, version: 2 });
-    assert_eq!(bucket.slots(&two, 3, 4).has, 3, "nothing is free, nothing is torn away");
-    assert_eq!(bucket.slots(&two, 3, 0), SlotsHeld { has: 0, free: 1, max: 2, version: 2 });
+    assert_eq!(bucket.slots(&two, 4, 3), SlotsHeld { has: 3, free: 0, over: 2, max: 2, version: 2 });
+    let asked = bucket.slots(&two, 3, 4);
+    assert_eq!((asked.has, asked.over), (3, 2), "nothing is free, nothing is torn away, and everybody is told");
+    assert_eq!(bucket.slots(&two, 3, 1), SlotsHeld { has: 1, free: 0, over: 0, max: 2, version: 2 });
+    assert_eq!(bucket.slots(&two, 1, 2).has, 1, "as many as there are");
+    assert_eq!(bucket.slots(&two, 1, 0), SlotsHeld { has: 0, free: 1, over: 0, max: 2, version: 2 });
+}
+
+/// HV-65, HV-71: a quota that is raised within its window leaves what was added, one that is lowered what is not used.
+#[test]
+fn hv_71_a_quota_that_changes_in_its_window_counts_what_was_used() {
+    let window = Some(Window { start_ms: START_MS, end_ms: START_MS + 1_000_000 });
+    let set = |version, max| Definition { version, ..definition(Rule::count(max)) };
+    let mut bucket = Bucket::fresh(&set(1, 10), 10 * MICRO, 0, START_MS);
+    bucket.ask(&set(1, 10), 6, window, START_MS + 1).expect("six of ten");
+    bucket.take(6);
+    let left = |bucket: &mut Bucket, definition: Definition| {
+        let mut copy = *bucket;
+        copy.ask(&definition, 0, window, START_MS + 2).expect("nothing is always there");
+        copy.pool_u / MICRO
+    };
+    assert_eq!(left(&mut bucket, set(2, 20)), 14, "raised");
+    assert_eq!(left(&mut bucket, set(2, 8)), 2, "lowered");
+    assert_eq!(left(&mut bucket, set(2, 5)), 0, "below what was used");
+    bucket.ask(&set(2, 5), 0, window, START_MS + 2).expect("in force");
+    assert_eq!(left(&mut bucket, set(3, 20)), 15, "and up again");
+    let next = Some(Window { start_ms: START_MS + 1_000_000, end_ms: START_MS + 2_000_000 });
+    assert_eq!(bucket.ask(&set(3, 20), 20, next, START_MS + 1_000_000), Ok(()), "the next one is whole");
 }
 
 /// HV-65: only a window that begins after the one before has ended is full again.

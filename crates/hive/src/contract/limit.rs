@@ -48,7 +48,8 @@ pub enum Request {
     Refund(Vec<Exact>),
     /// Each by itself: the node says how many slots it wants to have in all, numbered; an older number changes nothing and
     /// is told what stands, so that one that went unanswered may be repeated. Fewer: given back. More: as many as are
-    /// free. All nodes' slots ≤ burst, in one row. → `Slots`, in order; `Unfit` if the node has no row.
+    /// free. All nodes' slots ≤ burst, in one row, or `over` says by how many a lower limit still finds them above. → `Slots`,
+    /// in order; `Unfit` if the node has no row.
     Slots { node: NodeId, asks: Vec<Slots> },
     /// Compares the version of the newest definition (`was`; none: not defined) and writes the next, in force after
     /// `after_ms` and two heartbeats of the slowest node, a first one at once. The hive's limits version rises by one and
@@ -170,6 +171,9 @@ pub struct SlotsHeld {
     pub has: u64,
     /// Nobody's.
     pub free: u64,
+    /// So many more than there are, of all nodes together, since there are fewer than before. Nothing is taken from anybody
+    /// who uses it; but what comes back is not lent again.
+    pub over: u64,
     pub max: u64,
     pub version: u64,
 }

@@ -17,6 +17,8 @@ const LONG_PERIOD_MS: u64 = 60_000;
 const BURST_MIN: u64 = 4;
 const LIFE_MIN_NS: u64 = 20 * MILLISECOND;
 pub const KEYS_MAX: usize = 100_000;
+/// What a store keeps under a limit's name has five characters more, and no store has room for more than 191.
+const NAME_CHARS_MAX: usize = 186;
 
 /// What happens to a limit while its store does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -129,6 +131,10 @@ impl Terms {
     pub fn of(definition: &Definition) -> Result<Terms, Failure> {
         let bad = |why: String| Failure::reject("bad-limit", format!("limit {}: {why}", definition.name));
         let Definition { version, on_outage, exact, .. } = *definition;
+        let chars = definition.name.chars().count();
+        if chars == 0 || chars > NAME_CHARS_MAX {
+            return Err(bad(format!("a name of {chars} characters: it needs between 1 and {NAME_CHARS_MAX}")));
+        }
         let (rate, burst) = match definition.what {
             What::Slots { max } => {
                 if max == 0 || max > PERMITS_MAX {
@@ -278,6 +284,18 @@ mod tests {
         let small = terms("1000/s").under(terms("3/s").rule(), 2);
         assert_eq!(small, Terms { version: 2, ..terms("3/s") }, "too small for batches: the store decides");
         assert_eq!(small.under(terms("1000/s").rule(), 3), Terms { version: 3, ..terms("1000/s") }, "and back");
+    }
+
+    /// HV-71: with what is written before it, the longest name still fits into every store.
+    #[test]
+    fn hv_71_a_name_that_no_store_has_room_for_is_refused() {
+        let named = |chars: usize| Terms::of(&Definition::slots(&"\u{e9}".repeat(chars), 1));
+        assert!(named(NAME_CHARS_MAX).is_ok() && named(1).is_ok());
+        assert!(named(0).is_err());
+        let failure = named(NAME_CHARS_MAX + 1).expect_err("too long");
+        assert!(failure.code == "bad-limit" && failure.message.contains("between 1 and 186"), "{failure}");
+        let longest = crate::limit::service::change::told_name(&"x".repeat(NAME_CHARS_MAX));
+        assert_eq!(longest.chars().count(), 191);
     }
 
     #[test]

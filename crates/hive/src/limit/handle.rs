@@ -14,13 +14,13 @@ use std::{
 
 use arc_swap::ArcSwap;
 use honeyflow_event::Name;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{
     clock::LocalClock,
     counters::{Counters, Snapshot},
-    definition::{Decider, Terms},
-    key::{Drawn, Effect, Footing, Key, Origin, PATIENCE_NS, Reason, Setting},
+    definition::{Decider, SECOND, Terms},
+    key::{Drawn, Effect, Footing, Holds, Key, Origin, PATIENCE_NS, Reason, Setting},
     keys::{self, Entry, Keys, WHOLE},
     permit::{Grant, Permit, Reservation},
     queue::{Class, Patience, Waiter},
@@ -79,7 +79,7 @@ pub(super) enum Signal {
     },
     TakeAll {
         takes: Vec<(Arc<State>, u128, u64)>,
-        told: oneshot::Sender<Result<Vec<Origin>, (usize, Denied)>>,
+        told: oneshot::Sender<Result<Vec<Grant>, (usize, Denied)>>,
     },
     Refund {
         limit: Arc<State>,
@@ -89,16 +89,21 @@ pub(super) enum Signal {
         end_ms: Option<u64>,
     },
     Defined,
-    /// This node may be no member any more.
-    CutOff,
-    /// It is one: its beat was answered.
-    Trusted,
     /// The hive's limits have this version.
     Version(u64),
+}
+
+/// What the heartbeat tells the drawing task. It is kept and not queued: none of it may be lost in a crowd of signals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct News {
+    /// Who this process is.
+    pub node: Option<NodeId>,
+    /// This node may be no member any more: no beat was answered since.
+    pub cut_off: bool,
+    /// How often that was so. What happened in between does not come back with trust.
+    pub cut_offs: u64,
     /// Settings follow from what was counted.
-    Counted,
-    /// This process has another identity.
-    Named(NodeId),
+    pub recount: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,12 +117,32 @@ pub(super) enum Call {
 pub(super) struct Common {
     pub clock: LocalClock,
     standing: Mutex<Standing>,
+    news: Mutex<News>,
+    pub has_news: Notify,
     pub signals: mpsc::Sender<Signal>,
 }
 
 impl Common {
     pub fn new(clock: LocalClock, standing: Standing, signals: mpsc::Sender<Signal>) -> Common {
-        Common { clock, standing: Mutex::new(standing), signals }
+        Common { clock, standing: Mutex::new(standing), news: Mutex::default(), has_news: Notify::new(), signals }
+    }
+
+    /// Whole values: no state of them is half a state.
+    pub fn tell(&self, tell: impl FnOnce(&mut News)) {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *news;
+        tell(&mut news);
+        if *news != before {
+            self.has_news.notify_one();
+        }
+    }
+
+    /// What was told, and no recount any more.
+    pub fn news(&self) -> News {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = *news;
+        news.recount = false;
+        told
     }
 
     /// Plain numbers: no state of them is half a state.
@@ -185,6 +210,7 @@ impl State {
                 drop(token.told.send(Err(self.denied(retry_ns, reason))));
                 return;
             }
+            Effect::GiveBack { permits, origin } => return self.give_back(key, origin, permits),
             Effect::Draw { want, need, book } => Call::Draw { want, need, book },
             Effect::Take { call, cost } => Call::Take { call, cost },
             Effect::Hold { slots } => Call::Hold { slots },
@@ -200,7 +226,7 @@ impl State {
     pub fn failed(self: &Arc<State>, key: u128, started_ns: u64, call: Call) {
         match call {
             Call::Draw { .. } => self.drawn(key, started_ns, None),
-            Call::Take { call, .. } => self.decided(key, call, None),
+            Call::Take { call, .. } => self.decided(key, call, started_ns, None),
             Call::Hold { .. } => self.held(key, started_ns, None),
         }
     }
@@ -218,11 +244,13 @@ impl State {
         });
     }
 
-    pub fn decided(self: &Arc<State>, key: u128, call: u64, answer: Option<Drawn>) {
-        self.step(key, |core, _, now_ns, setting, effects| core.decided(call, answer, now_ns, setting, effects));
+    pub fn decided(self: &Arc<State>, key: u128, call: u64, asked_ns: u64, answer: Option<Drawn>) {
+        self.step(key, |core, entry, now_ns, setting, effects| {
+            core.decided(call, asked_ns, answer, now_ns, setting, &entry.stock, &entry.full_at, effects);
+        });
     }
 
-    pub fn held(self: &Arc<State>, key: u128, started_ns: u64, answer: Option<u64>) {
+    pub fn held(self: &Arc<State>, key: u128, started_ns: u64, answer: Option<Holds>) {
         self.step(key, |core, _, now_ns, setting, effects| core.holds(started_ns, answer, now_ns, setting, effects));
     }
 
@@ -252,7 +280,10 @@ impl State {
     }
 
     pub fn hold_again(self: &Arc<State>, key: u128) {
-        self.step(key, |core, _, now_ns, _, effects| core.hold_again(now_ns, effects));
+        self.step(key, |core, entry, now_ns, setting, effects| {
+            core.hold_again(now_ns, effects);
+            core.attend(now_ns, setting, &entry.stock, &entry.full_at, effects);
+        });
     }
 
     /// What follows from these terms, as things stand.
@@ -288,6 +319,8 @@ impl State {
 
     /// Into that window of the calendar, if there are windows.
     fn refund(self: &Arc<State>, key: u128, permits: u64, end_ms: Option<u64>) {
+        // With what comes back a refusal that is remembered may not be true any more.
+        self.step(key, |core, _, _, _, _| core.forget_refusal());
         let _ = self.common.signals.try_send(Signal::Refund { limit: self.clone(), key, permits, end_ms });
     }
 
@@ -398,7 +431,8 @@ impl<'a> Keyed<'a> {
         self.limit
     }
 
-    pub(super) fn hash(&self) -> u128 {
+    /// As the store knows it.
+    pub fn hash(&self) -> u128 {
         self.key
     }
 
@@ -499,19 +533,26 @@ impl<'a> Keyed<'a> {
         let (left, retry_ns, told) = state
             .keys
             .find(self.key, |entry| {
+                let slow = entry.slow();
+                if setting.terms.decider == Decider::Slots {
+                    let left = slow.as_ref().map(|core| core.slots_left(setting.nodes));
+                    return (0, 0, left);
+                }
                 let left = match setting.footing {
                     Footing::Alone(share) => entry.full_at.left(&share, now_ns),
                     Footing::Open => setting.terms.burst,
                     Footing::Store | Footing::Closed => entry.stock.left(now_ns),
                 };
-                let slow = entry.slow();
                 let retry_ns = slow.as_ref().map_or(0, |core| core.refused_for_ns(now_ns));
                 let told = slow.as_ref().and_then(|core| core.told_left(now_ns));
                 (left, if left > 0 { 0 } else { retry_ns }, told)
             })
             .unwrap_or((0, 0, None));
-        // Nothing here and nothing refused: the store has what it has said, or all, for all that is known.
-        let there = told.unwrap_or(u64::MAX).min(setting.terms.cost_max());
+        // Nothing here and nothing refused: the store has what it has said, or all, for all that is known. Others take from
+        // it, too.
+        let fair =
+            |left: u64| if setting.terms.decider == Decider::Slots { left } else { left.div_ceil(setting.nodes) };
+        let there = told.map_or_else(|| setting.terms.cost_max().div_ceil(setting.nodes), fair);
         let left = if left == 0 && retry_ns == 0 { there } else { left };
         Peek { left, retry_after: Duration::from_nanos(retry_ns), burst: setting.terms.burst }
     }
@@ -560,6 +601,7 @@ impl<'a> Keyed<'a> {
                     Ok(Permit::lent(self.limit, key, cost, Origin::Share(until)))
                 }
                 Err(_) if cost > setting.terms.cost_max() => Err(state.denied(0, Reason::CostTooHigh)),
+                Err(_) if cost > share.burst => Err(state.denied(SECOND, Reason::Outage)),
                 Err(retry_ns) => Err(state.denied(retry_ns, Reason::Exhausted)),
             });
         }

@@ -16,6 +16,8 @@ mod exact;
 mod pool;
 mod slots;
 
+pub use slots::Holds;
+
 use super::{
     definition::{Decider, MILLISECOND, Terms},
     demand::Demand,
@@ -48,6 +50,8 @@ pub struct Setting {
     pub batch_ns: u64,
     /// Permits of a second that may be booked ahead; 0: none.
     pub bookable: u64,
+    /// By how many what the store has is shared.
+    pub nodes: u64,
     /// A lower definition comes into force then: nothing that was drawn before lives longer.
     pub ends_ns: u64,
 }
@@ -106,6 +110,11 @@ pub enum Effect<W> {
         token: W,
         origin: Origin,
         waited_ns: u64,
+    },
+    /// Taken for somebody who has gone.
+    GiveBack {
+        permits: u64,
+        origin: Origin,
     },
     Refuse {
         token: W,
@@ -289,6 +298,13 @@ impl<W> Key<W> {
             },
             Footing::Alone(share) if setting.terms.decider != Decider::Slots => {
                 self.draw_at_ns = u64::MAX;
+                // More than the share ever has at once: whoever wants it would wait in vain, and everybody behind it.
+                let too_large = self.queue.remove(|waiter| waiter.cost > share.burst);
+                effects.extend(too_large.into_iter().map(|waiter| Effect::Refuse {
+                    token: waiter.token,
+                    retry_ns: super::definition::SECOND,
+                    reason: Reason::Outage,
+                }));
                 while let Some(head) = self.queue.head() {
                     match full_at.take(&share, now_ns, head.cost) {
                         Ok(until) => self.grant_head(Origin::Share(until), now_ns, effects),
@@ -330,7 +346,10 @@ impl<W> Key<W> {
         self.paced_until_ns = 0;
         self.refused = None;
         // Calls in flight end by their deadlines; their answers, if any come, find nobody.
-        self.flying = None;
+        let was_asking = self.flying.take().is_some();
+        if setting.terms.decider == Decider::Slots {
+            self.slots.changed(was_asking, setting.terms.burst);
+        }
         if setting.footing != Footing::Store {
             self.booking.drips.clear();
         }
@@ -442,6 +461,10 @@ impl<W> Key<W> {
             let reason = if waiter.patience == Patience::Door { Reason::StoreSilent } else { Reason::Deadline };
             Effect::Refuse { token: waiter.token, retry_ns, reason }
         }));
+    }
+
+    pub fn forget_refusal(&mut self) {
+        self.refused = None;
     }
 
     /// How long the last refusal still holds; 0 if there is none.

@@ -141,13 +141,10 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
         place(*a).cmp(&place(*b))
     });
     let (exact, other): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|at| wanted[*at].0.limit().is_exact());
-    let mut taken: Vec<(usize, Permit<'a>)> = Vec::with_capacity(wanted.len());
+    let mut taken = Gathered(Vec::with_capacity(wanted.len()));
     for at in other {
         let (keyed, cost) = wanted[at];
-        match keyed.try_take(cost).await {
-            Ok(permit) => taken.push((at, permit)),
-            Err(denied) => return Err(give_all_back(taken, denied)),
-        }
+        taken.0.push((at, keyed.try_take(cost).await?));
     }
     if let Some(first) = exact.first() {
         let takes = exact.iter().map(|at| {
@@ -160,7 +157,6 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
         let state = &wanted[*first].0.limit().0;
         let (told, verdict) = tokio::sync::oneshot::channel();
         let silent = || state.denied(PATIENCE_NS, Reason::StoreSilent);
-        let places: Vec<u128> = takes.iter().map(|(_, key, _)| *key).collect();
         let verdict = if takes.is_empty() {
             Ok(Vec::new())
         } else if state.common.signals.try_send(Signal::TakeAll { takes, told }).is_err() {
@@ -168,26 +164,35 @@ pub async fn all<'a>(wanted: &[(Keyed<'a>, u64)]) -> Result<Vec<Permit<'a>>, Den
         } else {
             verdict.await.unwrap_or_else(|_| Err((0, silent()))).map_err(|(_, denied)| denied)
         };
-        let origins = match verdict {
-            Ok(origins) => origins,
-            Err(denied) => return Err(give_all_back(taken, denied)),
-        };
-        let mut places = places.into_iter().zip(origins);
+        let mut grants = verdict?.into_iter();
         for at in exact {
             let (keyed, cost) = wanted[at];
-            let nothing = (keyed.hash(), Origin::Nowhere);
-            let (key, origin) = if cost == 0 { nothing } else { places.next().unwrap_or(nothing) };
-            taken.push((at, Permit::lent(keyed.limit(), key, cost, origin)));
+            let permit = match if cost == 0 { None } else { grants.next() } {
+                Some(grant) => grant.claim(keyed.limit()),
+                None => Permit::lent(keyed.limit(), keyed.hash(), cost, Origin::Nowhere),
+            };
+            taken.0.push((at, permit));
         }
     }
-    taken.sort_by_key(|(at, _)| *at);
-    Ok(taken.into_iter().map(|(_, permit)| permit).collect())
+    Ok(taken.whole())
 }
 
-fn give_all_back(taken: Vec<(usize, Permit<'_>)>, denied: Denied) -> Denied {
-    for (_, permit) in taken {
-        let cost = permit.cost();
-        permit.refund(cost);
+/// Taken so far. It goes back if anything is refused, or if nobody waits for the rest any more.
+struct Gathered<'a>(Vec<(usize, Permit<'a>)>);
+
+impl<'a> Gathered<'a> {
+    fn whole(mut self) -> Vec<Permit<'a>> {
+        let mut taken = std::mem::take(&mut self.0);
+        taken.sort_by_key(|(at, _)| *at);
+        taken.into_iter().map(|(_, permit)| permit).collect()
     }
-    denied
+}
+
+impl Drop for Gathered<'_> {
+    fn drop(&mut self) {
+        for (_, permit) in self.0.drain(..) {
+            let cost = permit.cost();
+            permit.refund(cost);
+        }
+    }
 }

@@ -22,10 +22,11 @@ use super::{
     clock::LocalClock,
     counters::Snapshot,
     definition::{Decider, Definition, Terms},
-    handle::{Call, Common, Denied, Limit, Signal, State},
+    handle::{Call, Common, Denied, Limit, News, Signal, State},
     headcount::Headcount,
-    key::{Origin, Reason},
+    key::Reason,
     keys::Keys,
+    permit::Grant,
     standing::Standing,
 };
 use crate::contract::{
@@ -129,32 +130,34 @@ impl Limits {
     /// An answered beat: how many share the limits, as published and as counted here.
     pub fn counted(&self, published: u64, own: u64) {
         self.0.common.standing().headcount.heard(published, own);
-        let _ = self.0.common.signals.try_send(Signal::Counted);
+        self.0.common.tell(|news| news.recount = true);
     }
 
     /// This process is another member now: how many there are is unknown again.
     pub fn rejoined(&self) {
         self.0.common.standing().headcount.forget();
-        let _ = self.0.common.signals.try_send(Signal::Counted);
+        self.0.common.tell(|news| news.recount = true);
     }
 
     /// Under which name slots are held from now on. Those of another name come back when that one is buried.
     pub fn named(&self, node: NodeId) {
-        let _ = self.0.common.signals.try_send(Signal::Named(node));
+        self.0.common.tell(|news| news.node = Some(node));
     }
 
     /// The heartbeat has heard nothing for as long as it trusts in: nobody has to wait for the store to find out.
     pub fn cut_off(&self) {
         let now_ns = self.0.common.clock.now_ns();
-        if self.0.common.standing().cut_off(now_ns) {
-            let _ = self.0.common.signals.try_send(Signal::Counted);
-        }
-        let _ = self.0.common.signals.try_send(Signal::CutOff);
+        let opened = self.0.common.standing().cut_off(now_ns);
+        self.0.common.tell(|news| {
+            news.recount |= opened;
+            news.cut_off = true;
+            news.cut_offs += 1;
+        });
     }
 
     /// A beat was answered: this node is a member, and what it is lent is its own.
     pub fn trusted(&self) {
-        let _ = self.0.common.signals.try_send(Signal::Trusted);
+        self.0.common.tell(|news| news.cut_off = false);
     }
 
     /// A beat has told the version of the hive's limits.
@@ -168,7 +171,7 @@ impl Limits {
     }
 }
 
-type Told = oneshot::Sender<Result<Vec<Origin>, (usize, Denied)>>;
+type Told = oneshot::Sender<Result<Vec<Grant>, (usize, Denied)>>;
 
 /// What a request to the store was made for.
 enum Aim {
@@ -212,6 +215,7 @@ pub struct Service {
     seq: u64,
     /// While nobody answers the heartbeat no slots are asked for: they would end with a burial that nobody here hears of.
     cut_off: bool,
+    cut_offs: u64,
     /// Hive time at a moment of ours.
     hive_ms: Option<(u64, u64)>,
     boot: Arc<dyn Clock>,
@@ -244,6 +248,7 @@ impl Service {
             set: BTreeSet::new(),
             seq: 0,
             cut_off: false,
+            cut_offs: 0,
             hive_ms: None,
             boot: config.boot,
             compared,
@@ -254,7 +259,10 @@ impl Service {
     /// Until `shutdown` is done. Whoever waits then is refused.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
+        let common = self.registry.common.clone();
         loop {
+            // Before any question or answer: what is heard of the node decides on its slots.
+            self.learn();
             let wait = self.wait();
             // Answers before questions, which never end: each of them was waited for, and there are few.
             tokio::select! {
@@ -264,8 +272,13 @@ impl Service {
                     self.heard.close();
                     return self.registry.all().iter().for_each(|state| each_key(state, State::close));
                 }
-                Some(landed) = self.flights.next(), if !self.flights.is_empty() => self.land(landed),
+                () = common.has_news.notified() => {}
+                Some(landed) = self.flights.next(), if !self.flights.is_empty() => {
+                    self.learn();
+                    self.land(landed);
+                }
                 Some(signal) = self.heard.recv() => {
+                    self.learn();
                     self.hear(signal);
                     // Whatever else has come meanwhile goes out in the same request.
                     for _ in 0..DRAWS_MAX {
@@ -310,17 +323,21 @@ impl Service {
             Signal::Defined => self.read_limits(),
             Signal::Version(version) if version != self.version => self.read_limits(),
             Signal::Version(_) => {}
-            Signal::Counted => self.restand(),
-            Signal::Named(node) if node != self.node => {
-                self.node = node;
-                self.each_with_slots(State::hold_again);
-            }
-            Signal::Named(_) => {}
-            Signal::CutOff => {
-                self.cut_off = true;
-                self.each_with_slots(State::let_go);
-            }
-            Signal::Trusted => self.cut_off = false,
+        }
+    }
+
+    fn learn(&mut self) {
+        let News { node, cut_off, cut_offs, recount } = self.registry.common.news();
+        if recount {
+            self.restand();
+        }
+        self.cut_off = cut_off;
+        if std::mem::replace(&mut self.cut_offs, cut_offs) != cut_offs {
+            self.each_with_slots(State::let_go);
+        }
+        if let Some(node) = node.filter(|node| *node != self.node) {
+            self.node = node;
+            self.each_with_slots(State::hold_again);
         }
     }
 
@@ -380,8 +397,11 @@ impl Service {
         }
     }
 
-    /// Everybody who waits has a deadline, and so a wake.
+    /// Everybody who waits has a deadline, and so a wake. Slots are held by keys that nobody waits for, too.
     fn tell_all(&self, state: &Arc<State>) {
+        if state.setting.load().terms.decider == Decider::Slots {
+            return each_key(state, State::changed);
+        }
         let waiting = self.wake_at.keys().filter(|(name, _)| *name == state.name);
         for (_, key) in waiting {
             state.changed(*key);

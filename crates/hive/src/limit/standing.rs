@@ -72,7 +72,8 @@ impl Standing {
             Decider::Pool { .. } => terms.rule().bookable_u() / MICRO,
             _ => 0,
         };
-        Setting { terms: *terms, footing, batch_ns: self.batch_ns(terms), bookable, ends_ns: u64::MAX }
+        let nodes = self.headcount.divisor();
+        Setting { terms: *terms, footing, batch_ns: self.batch_ns(terms), bookable, nodes, ends_ns: u64::MAX }
     }
 
     fn batch_ns(&self, terms: &Terms) -> u64 {

@@ -172,9 +172,15 @@ impl Member {
 
     fn learn_lineage(&mut self, sent: &Sent, status: &Status, effects: &mut Vec<Effect>) {
         let finding = self.lineage.learn(&status.head, sent.version, self.config.time_to_live, self.now);
-        let fallen = std::mem::take(&mut self.fallen);
+        if !matches!(finding, Finding::Same | Finding::WentBack(_)) {
+            self.fallen.clear();
+            self.lineage.believe();
+        }
+        // Kept until the store has heard of them.
+        let fallen = self.fallen.clone();
         match finding {
-            Finding::Same if !fallen.is_empty() => {
+            // Also where others were faster and it is behind no longer: the answer ends the doubt.
+            Finding::Same if !fallen.is_empty() || self.lineage.is_doubted() => {
                 if let Some(lineage) = self.lineage.name().cloned() {
                     self.tell_that_it_went_back(lineage, sent.version, fallen, effects);
                 }
@@ -214,6 +220,7 @@ impl Member {
         effects: &mut Vec<Effect>,
     ) {
         self.end_terms("the store has gone back in time", effects);
+        self.lineage.doubt();
         if self.calls.is_open(|asked| *asked == Asked::Behind) {
             return;
         }
@@ -226,6 +233,7 @@ impl Member {
     pub(super) fn went_back(&mut self, told: bool) {
         if told {
             self.lineage.went_back();
+            self.fallen.clear();
             // Also where others were faster and it is behind no longer: what was known of it is another history.
             self.forget_history();
         }

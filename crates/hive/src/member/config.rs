@@ -25,6 +25,8 @@ pub struct Config {
     pub eligible: bool,
     /// Whether it stands for queen.
     pub stands: bool,
+    /// Whether it may be given traffic before anybody has said so ([`super::Input::Ready`]).
+    pub ready: bool,
     /// Whether somebody tells it that the main runtime is alive ([`super::Input::Pulse`]).
     pub pulsed: bool,
     /// All nodes are processes of one machine, and a kernel lock says who lives.
@@ -57,6 +59,7 @@ impl Config {
             leave_within: Duration::from_secs(5),
             eligible: true,
             stands: true,
+            ready: true,
             pulsed: false,
             one_machine: false,
             clock: Arc::new(BootClock),

@@ -310,7 +310,11 @@ impl Member {
             Reading::Taken => self.unplaced = true,
             Reading::WentBack(epoch) => {
                 // Whether it is the same server at all is told by a beat.
-                self.fallen.push(Held { lease: name.clone(), epoch });
+                let fallen = Held { lease: name.clone(), epoch };
+                if !self.fallen.contains(&fallen) {
+                    self.fallen.push(fallen);
+                }
+                self.lineage.doubt();
                 self.end_terms("the store has gone back in time", effects);
                 return self.trust.sooner(self.now);
             }

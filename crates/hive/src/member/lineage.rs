@@ -7,7 +7,7 @@
 //! | a server we had left less than 2 ttl ago       | the node stops: two writers                                    |
 //! | the server is not the recorded one             | terms die; it is recorded, compared with what was              |
 //! | another origin                                 | terms die: it is another hive of the same name                 |
-//! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person           |
+//! | a lower version than was known when we asked   | terms die; the store is told, and waits for a person; nobody mints here before it was told |
 //! | a hold                                         | nobody mints                                                   |
 //! | a hold that is lifted, or recorded anew since  | rows are read anew, and it is watched from here on             |
 //! | recorded for less than the longest ttl         | nobody mints, unless it has watched this lineage for 2 ttl itself |
@@ -29,6 +29,8 @@ pub(super) struct Lineage {
     /// The highest that was seen.
     pub version: u64,
     held: bool,
+    /// It shows less than it did, and has not heard so yet.
+    doubted: bool,
     /// Since when the store says that it is this lineage.
     stamped_ms: u64,
     /// Not before; whoever has watched for long enough need not wait.
@@ -108,9 +110,28 @@ impl Lineage {
         }
     }
 
+    /// It shows less than it did: until it has heard so, and holds everybody, nothing is minted here.
+    pub fn doubt(&mut self) {
+        self.doubted = true;
+    }
+
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    pub fn believe(&mut self) {
+        self.doubted = false;
+    }
+
     /// The store has been told that it went back: what we knew of it is no measure any more.
     pub fn went_back(&mut self) {
         self.version = 0;
+        self.believe();
+    }
+
+    /// Nothing that is won now may be acted under.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubted || self.held
     }
 
     fn forget(&mut self) {
@@ -126,14 +147,14 @@ impl Lineage {
     pub fn mint(&self, now: Moment) -> Option<Mint> {
         let (name, since) = self.current.as_ref()?;
         let watched = now.since(*since) >= self.longest_ttl * 2;
-        let allowed = !self.held && (now >= self.mint_at || watched);
+        let allowed = !self.is_doubtful() && (now >= self.mint_at || watched);
         allowed.then(|| Mint { lineage: name.clone(), watched })
     }
 
     /// When it may be tried again, if time is all that is missing.
     pub fn mint_at(&self) -> Moment {
         match &self.current {
-            Some((_, since)) if !self.held => self.mint_at.min(since.after(self.longest_ttl * 2)),
+            Some((_, since)) if !self.is_doubtful() => self.mint_at.min(since.after(self.longest_ttl * 2)),
             _ => Moment::FAR,
         }
     }

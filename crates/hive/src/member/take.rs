@@ -201,7 +201,8 @@ impl Member {
         (lease.give, lease.look_at, lease.asked) = (Give::No, Moment::FAR, None);
         self.heir_of.remove(&held.lease);
         // Won, but nobody may act under it: minted anew, or released, once that is better.
-        if !self.trust.holds(self.now) || self.pulse.is_deaf() || !lease.is_wanted(self.now) {
+        let doubtful = self.lineage.is_doubtful() || self.pulse.is_deaf();
+        if !self.trust.holds(self.now) || doubtful || !lease.is_wanted(self.now) {
             lease.state = State::Dead(held.epoch);
             return;
         }

@@ -9,7 +9,7 @@
 //! | another node should have it  | dropped, then said to have been left                                       |
 //! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s    |
 //! | it fails for good, or ends   | released; that is the answer                                               |
-//! | lost, and it never waits     | half a second past its trust the program is told ([`super::Options::on_unstopped`]) |
+//! | lost, and it never waits     | half a second past its trust the program is told ([`super::Options::on_unstopped`]); the lease is released, should it be ours again, and not wanted until the work has stopped |
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +31,7 @@ enum Ended<T> {
     Done(Result<T, Failure>),
     Again(Term),
     Lost,
+    GivenUp,
     Left(Held),
     Over,
 }
@@ -78,7 +79,9 @@ impl Hive {
                 }
                 Ended::Again(term) => granted = Some(term),
                 Ended::Left(held) => self.tell(Input::Left(held)).await,
-                Ended::Lost => {}
+                // Should it have come late, the lease is not wanted any more.
+                Ended::Lost => self.tell(Input::Want(lease.clone())).await,
+                Ended::GivenUp => {}
                 Ended::Over => return Err(over()),
             }
         }
@@ -104,7 +107,7 @@ impl Hive {
             // Half a leader is none: others may have more luck.
             let Some(wait) = tried.again(began_at, self.shared.clock().now()) else {
                 self.tell(Input::SitOut { lease: term.lease().clone(), wait: SIT_OUT }).await;
-                return Ended::Lost;
+                return Ended::GivenUp;
             };
             let wait = failure.after.unwrap_or(wait);
             tokio::select! {

@@ -107,12 +107,14 @@ impl Mailbox {
         }
     }
 
-    /// Leases whose loss should have been heard before `now`, each told once.
+    /// Leases whose loss should have been heard before `now`, each told once. What was gained since is given up, and not
+    /// heard of.
     pub fn overdue(&self, now: Moment) -> Vec<Name> {
         let mut letters = self.letters();
         let overdue: Vec<Name> =
             letters.hear_by.iter().filter(|(_, by)| **by < now).map(|(lease, _)| lease.clone()).collect();
         for lease in &overdue {
+            letters.forget(lease, |waiting| !matches!(waiting, Change::Lost { .. }));
             letters.hear_by.insert(lease.clone(), Moment::FAR);
         }
         overdue
@@ -187,12 +189,13 @@ mod tests {
         mailbox.post(lost(), Moment(10));
         mailbox.post(gained(3), Moment::FAR);
         mailbox.post(lost(), Moment(50));
+        mailbox.post(gained(4), Moment::FAR);
         assert!(overdue(10).is_empty());
         assert_eq!(overdue(11), ["duty/a".into()], "the first loss counts");
         assert!(overdue(12).is_empty(), "once");
-        assert_eq!(all(&mailbox), [lost()]);
-        mailbox.post(gained(4), Moment::FAR);
-        assert_eq!(all(&mailbox), [gained(4)]);
+        assert_eq!(all(&mailbox), [lost()], "nobody works under what was gained meanwhile");
+        mailbox.post(gained(5), Moment::FAR);
+        assert_eq!(all(&mailbox), [gained(5)]);
         mailbox.post(lost(), Moment(60));
         assert_eq!(all(&mailbox), [lost()]);
         assert!(overdue(99).is_empty(), "heard in time");

@@ -40,6 +40,9 @@ pub struct Options {
     pub eligible: bool,
     /// Stands for queen.
     pub stands: bool,
+    /// May be given traffic from its first beat on. A program that has to look first says no here, and later what it has
+    /// found ([`crate::Hive::ready`]).
+    pub ready: bool,
     /// Its part of the shards, and of a limit for which more is asked than there is, against that of others. Nothing said:
     /// 100. With 0 it has no shards, and of limits the least part.
     pub weight: Option<u32>,
@@ -52,9 +55,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Called if that runtime has stood still for half a minute: a program should end then.
     pub on_stuck: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// Called with a lease that was lost while that runtime lives, and whose work has not stopped half a second after its
-    /// term could last have been good. Nothing that shows its fence is accepted; a program that has other effects should
-    /// end then.
+    /// Called with a duty ([`crate::Hive::lead`]) that was lost while that runtime lives, and whose work has not stopped half
+    /// a second after its term could last have been good; not for what a process has slept through. Nothing that shows its
+    /// fence is accepted, and the duty is left to other nodes until the work has stopped; a program that has other effects
+    /// should end then.
     pub on_unstopped: Option<OnUnstopped>,
 }
 
@@ -81,6 +85,7 @@ impl Options {
             leave_within,
             eligible: true,
             stands: true,
+            ready: true,
             weight: None,
             sources: Vec::new(),
             pin: BTreeMap::new(),
@@ -130,6 +135,7 @@ impl Options {
             leave_within: self.leave_within,
             eligible: self.eligible,
             stands: self.stands,
+            ready: self.ready,
             pulsed,
             one_machine,
             clock: self.clock.clone(),

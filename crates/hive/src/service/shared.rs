@@ -242,7 +242,8 @@ impl Shared {
     }
 
     /// To whoever works under that lease: a duty by its name, a shard by its source's.
-    /// `hear_by`: of a loss, until when that one should have stopped.
+    /// `hear_by`: of a duty's loss, until when that one should have stopped. Whoever hears of shards is a messenger, and
+    /// stops nothing by it.
     pub fn post(&self, change: Change, hear_by: Moment) {
         let lease = change.lease().clone();
         if &*lease == QUEEN {
@@ -252,16 +253,16 @@ impl Shared {
             };
             return self.role.store(Arc::new(role));
         }
-        let mailbox = match lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')) {
-            Some((source, _)) => self.mailboxes().get(source).cloned(),
-            None => self.mailboxes().get(&lease).cloned(),
+        let (mailbox, hear_by) = match lease.strip_prefix("shard/").and_then(|rest| rest.rsplit_once('/')) {
+            Some((source, _)) => (self.mailboxes().get(source).cloned(), Moment::FAR),
+            None => (self.mailboxes().get(&lease).cloned(), hear_by),
         };
         if let Some(mailbox) = mailbox {
             mailbox.post(change, hear_by);
         }
     }
 
-    /// Leases that were lost, and whose work has not stopped in time; each is told once.
+    /// Duties that were lost, and whose work has not stopped in time; each is told once.
     pub fn unstopped(&self, now: Moment) -> Vec<Name> {
         self.mailboxes().values().flat_map(|mailbox| mailbox.overdue(now)).collect()
     }

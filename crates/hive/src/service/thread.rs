@@ -9,7 +9,7 @@ use honeyflow_runtime::{Failure, Moment};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::{OnUnstopped, mailbox::Change, shared::Shared};
+use super::{OnUnstopped, awake::Awake, mailbox::Change, shared::Shared};
 use crate::{
     contract::{NodeId, Reply, Request},
     member::{Config, Effect, Input, Member},
@@ -69,8 +69,10 @@ struct Heart {
     engaged_at: Option<Moment>,
     /// None before the first answer, and once it has run out.
     trust_until: Option<Moment>,
-    /// When the main runtime last showed that it lives; none if nobody watches it.
-    pulsed_at: Option<Moment>,
+    /// The main runtime; the heart itself, if nobody watches that one.
+    awake: Awake,
+    /// Somebody tells that the main runtime lives.
+    pulsed: bool,
     engaged_ttl: Duration,
 }
 
@@ -92,7 +94,8 @@ impl Heart {
             looked_at,
             engaged_at: None,
             trust_until: None,
-            pulsed_at: pulsed.then_some(looked_at),
+            awake: Awake::new(looked_at),
+            pulsed,
             engaged_ttl,
         }
     }
@@ -103,10 +106,9 @@ impl Heart {
         self.step(Input::Identity(NodeId(Uuid::new_v4())));
         loop {
             self.look_for_traffic(std::mem::take(&mut rung));
-            if self.carry_out() {
+            if self.carry_out() || self.give_up_what_has_not_stopped() {
                 return;
             }
-            self.tell_what_has_not_stopped();
             let now = self.shared.clock().now();
             let wait = self.member.wake_at().since(now).min(LOOK_EVERY);
             let input = tokio::select! {
@@ -151,8 +153,8 @@ impl Heart {
 
     fn step(&mut self, input: Input) {
         let now = self.shared.clock().now();
-        if matches!(input, Input::Pulse) {
-            self.pulsed_at = self.pulsed_at.map(|_| now);
+        if !self.pulsed || matches!(input, Input::Pulse) {
+            self.awake.pulse(now);
         }
         self.member.step(input, now, &mut self.effects);
         self.shared.set_node(self.member.node());
@@ -180,17 +182,24 @@ impl Heart {
         }
     }
 
-    /// Whoever has to stop cannot, and others may be at work under the lease by now. A runtime that stands still as a
-    /// whole is judged by its pulse.
-    fn tell_what_has_not_stopped(&self) {
-        let alive_at = self.pulsed_at.unwrap_or_else(|| self.shared.clock().now());
+    /// Whoever leads a duty has to stop and cannot; others may be at work under the lease by now. It is left to them:
+    /// here nobody would work under it, though this node could hold it again. A runtime that stands still as a whole is
+    /// judged by its pulse. True: it is over.
+    fn give_up_what_has_not_stopped(&mut self) -> bool {
+        let Some(alive_at) = self.awake.judges() else { return false };
         for lease in self.shared.unstopped(alive_at) {
-            tracing::error!(%lease, "work under a lost lease does not stop; what it writes under its fence is refused");
+            tracing::error!(
+                %lease,
+                "work under a lost lease does not stop; what it writes under its fence is refused, and the duty is left to other \
+                 nodes until it has stopped"
+            );
             self.shared.counting().unstopped += 1;
             if let Some(unstopped) = &self.calls.unstopped {
                 unstopped(&lease);
             }
+            self.step(Input::Unwant(lease));
         }
+        self.carry_out()
     }
 
     /// True: it is over.

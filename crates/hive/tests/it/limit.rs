@@ -36,6 +36,8 @@ pub const SILENT: u8 = 1;
 pub const BROKEN: u8 = 2;
 /// A limit is stored and nobody hears of it; what it was told to be is not even stored.
 pub const UNHEARD: u8 = 3;
+/// Everything is done, and told later than anybody waits for.
+pub const LATE: u8 = 4;
 
 pub struct Store {
     memory: MemoryHive,
@@ -70,6 +72,14 @@ impl Store {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// What was issued of a limit and not given back.
+    pub fn issued(&self, limit: &str) -> u64 {
+        match self.ask(Request::Limit(ledger::Request::Ledger { limit: limit.into(), max: 100 })) {
+            Reply::Limit(ledger::Reply::Ledger(rows)) => rows.iter().map(|row| row.issued_u / ledger::MICRO).sum(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn ask(&self, request: Request) -> Reply {
         self.memory.apply(request).expect("memory answers")
     }
@@ -87,6 +97,14 @@ impl HiveStore for Store {
             }
             (UNHEARD, Request::Limit(ledger::Request::Set { .. })) => {
                 Box::pin(self.memory.call(request).map(|done| done.and(lost)))
+            }
+            (LATE, Request::Limit(ledger::Request::Exact { .. })) => {
+                let done = self.memory.call(request);
+                Box::pin(async move {
+                    let done = done.await;
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    done
+                })
             }
             _ => self.memory.call(request),
         }

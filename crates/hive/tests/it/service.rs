@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -17,7 +17,7 @@ use honeyflow_hive::{
     service::{Change, OnUnstopped, Role},
 };
 use honeyflow_hive_memory::MemoryHive;
-use honeyflow_runtime::Failure;
+use honeyflow_runtime::{Clock, Failure, Moment, time::BootClock};
 
 fn memory() -> Arc<MemoryHive> {
     Arc::new(MemoryHive::new(|| {
@@ -437,6 +437,30 @@ fn hv_16_a_stuck_runtime_loses_its_terms() {
     });
 }
 
+/// Work that never waits, as long as this stands; however the test ends, it ends.
+struct Blocking(Arc<AtomicBool>);
+
+impl Blocking {
+    fn new() -> Blocking {
+        Blocking(Arc::new(AtomicBool::new(true)))
+    }
+
+    fn handle(&self) -> impl Fn() + use<> {
+        let stands = self.0.clone();
+        move || {
+            while stands.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// HV-46: work that is told of its loss stops where it waits; of work that never waits the program hears.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
@@ -444,9 +468,9 @@ async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let on_unstopped: OnUnstopped = Arc::new(move |lease: &str| tell.lock().unwrap().push(lease.to_owned()));
-    let hive = Hive::join(store.clone(), Options { on_unstopped: Some(on_unstopped), ..options("a") }).await.unwrap();
+    let hive = Hive::join(store.clone(), Options { on_unstopped: Some(on_unstopped), ..calm("a") }).await.unwrap();
     let led: Arc<[AtomicBool; 2]> = Arc::default();
-    let go_on = Arc::new(AtomicBool::new(true));
+    let blocking = Blocking::new();
     let (leads, leader) = (led.clone(), hive.clone());
     let waits = tokio::spawn(async move {
         leader
@@ -456,26 +480,108 @@ async fn hv_46_work_that_does_not_stop_after_its_loss_is_told() {
             })
             .await
     });
-    let (leads, leader, busy) = (led.clone(), hive.clone(), go_on.clone());
+    let (leads, leader, block) = (led.clone(), hive.clone(), blocking.handle());
     let blocks = tokio::spawn(async move {
         leader
             .lead("duty/blocks", |_| {
                 leads[1].store(true, Ordering::Relaxed);
-                while busy.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                block();
                 std::future::pending::<Result<(), Failure>>()
             })
             .await
     });
+    // Who has heard of a shard has not stopped by it, nor goes on by not hearing: nobody is told of those.
+    let mut shards = hive.shards("shop", 1, false).await.unwrap();
+    let Some(Change::Gained(_)) = soon(shards.next()).await else { panic!("no term") };
     until(|| led.iter().all(|led| led.load(Ordering::Relaxed))).await;
     store.off.store(true, Ordering::Relaxed);
     until(|| !told.lock().unwrap().is_empty()).await;
     assert_eq!(*told.lock().unwrap(), ["duty/blocks"], "the other has stopped");
     assert_eq!(hive.counters().unstopped, 1);
-    go_on.store(false, Ordering::Relaxed);
+    drop(blocking);
     waits.abort();
     blocks.abort();
+    soon(hive.leave()).await;
+}
+
+/// HV-46, HV-47: a node whose work does not stop does not keep the duty from others, though the store would give it back to
+/// it; once the work has stopped it takes part again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_46_a_duty_whose_work_does_not_stop_is_left_to_others() {
+    let store = memory();
+    let hive = Hive::join(store.clone(), calm("a")).await.unwrap();
+    let (blocking, begun) = (Blocking::new(), Arc::new(Mutex::new(Vec::new())));
+    let (leader, block, begins) = (hive.clone(), blocking.handle(), begun.clone());
+    let leads = tokio::spawn(async move {
+        leader
+            .lead("duty/report", |term| {
+                begins.lock().unwrap().push(term.epoch());
+                block();
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+    });
+    let epochs = || begun.lock().unwrap().clone();
+    until(|| !epochs().is_empty()).await;
+    hive.stale("duty/report".into(), epochs()[0]).await;
+    let duty = async || match store.call(Request::View).await {
+        Ok(Reply::View(view)) => view.leases.into_iter().find(|lease| &*lease.name == "duty/report").unwrap(),
+        other => panic!("{other:?}"),
+    };
+    soon(async {
+        while hive.counters().unstopped == 0 || !duty().await.free {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(duty().await.epoch > epochs()[0], "it had it again meanwhile");
+    assert_eq!(epochs().len(), 1, "and nobody worked under it");
+    drop(blocking);
+    until(|| epochs().len() > 1).await;
+    assert_eq!(epochs()[1], duty().await.epoch, "under a term of its own");
+    leads.abort();
+    soon(hive.leave()).await;
+}
+
+/// The machine's clock, and what it has slept through.
+struct Sleeper(AtomicU64);
+
+impl Clock for Sleeper {
+    fn now(&self) -> Moment {
+        BootClock.now().after(Duration::from_secs(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// HV-46: a process that has slept through its trust finds everything overdue when it wakes; whoever then stops within
+/// its time has done nothing wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hv_46_who_has_slept_gets_its_time_to_stop() {
+    let clock = Arc::new(Sleeper(AtomicU64::new(0)));
+    let told = Arc::new(AtomicBool::new(false));
+    let tell = told.clone();
+    let on_unstopped: OnUnstopped = Arc::new(move |_| tell.store(true, Ordering::Relaxed));
+    let options = Options { clock: clock.clone(), on_unstopped: Some(on_unstopped), ..calm("a") };
+    let hive = Hive::join(memory(), options).await.unwrap();
+    let (blocking, begun) = (Blocking::new(), Arc::new(AtomicU64::new(0)));
+    let (leader, block, begins) = (hive.clone(), blocking.handle(), begun.clone());
+    let leads = tokio::spawn(async move {
+        leader
+            .lead("duty/report", |_| {
+                begins.fetch_add(1, Ordering::Relaxed);
+                block();
+                std::future::pending::<Result<(), Failure>>()
+            })
+            .await
+    });
+    until(|| begun.load(Ordering::Relaxed) == 1).await;
+    let before = hive.counters().beats;
+    clock.0.store(60, Ordering::Relaxed);
+    // Two at once, to ask and to renew; then two seconds in which every pulse is heard.
+    until(|| hive.counters().beats >= before + 4).await;
+    drop(blocking);
+    until(|| begun.load(Ordering::Relaxed) == 2).await;
+    assert!(!told.load(Ordering::Relaxed) && hive.counters().unstopped == 0);
+    leads.abort();
     soon(hive.leave()).await;
 }
 

@@ -145,6 +145,11 @@ impl Hives {
         self.0.iter().any(|joined| joined.sources.iter().any(|name| **name == *source) && joined.holds(&lease))
     }
 
+    /// Nobody is served here any more.
+    pub fn not_ready(&self) {
+        self.0.iter().for_each(|joined| joined.hive.ready(false));
+    }
+
     /// Leads nothing new; others get what it leads.
     pub async fn drain(&self) {
         join_all(self.0.iter().map(|joined| joined.hive.drain())).await;
@@ -219,6 +224,8 @@ fn options(config: &Config, identity: &Identity<'_>, sources: &[Name]) -> Option
         store_budget: hive.store_budget,
         // In every one of them: somebody has to sweep what is old, wherever it is counted.
         stands: role.queen,
+        // Not before the surface has looked whether it is.
+        ready: false,
         weight: Some(role.weight),
         sources: if role.source { sources.iter().map(ToString::to_string).collect() } else { Vec::new() },
         pin: role.pins.clone(),

@@ -198,6 +198,8 @@ impl Node {
                 "not everything ended in time; it stays in the outbox and is done after the next start"
             );
         }
+        // Not before: whoever was let in is served to the end.
+        self.hives.not_ready();
         self.hives.leave().await;
         self.pools.close().await;
     }

@@ -84,7 +84,8 @@ fn hv_1_nodes_meet_on_mariadb() {
     assert!(["a", "b"].map(Value::from).contains(&queen["name"]), "{queen}");
     // She counts with her next beat.
     let watched = wait::until("both are counted", || {
-        Some(shop.ask("b", &["hive", "watch", "--looks", "1"])).filter(|watched| watched[0]["alive"] == 2)
+        let watched = shop.ask("b", &["hive", "watch", "--looks", "1"]);
+        Some(watched).filter(|watched| watched[0]["alive"] == 2 && watched[0]["ready"] == 2)
     });
     assert_eq!(watched[0]["queen"], queen["id"], "{watched:?}");
     let epoch = watched[0]["epoch"].as_str().and_then(|epoch| epoch.parse::<u64>().ok());
@@ -92,7 +93,7 @@ fn hv_1_nodes_meet_on_mariadb() {
     let drawn = shop.run("a", &["hive", "watch", "--looks", "1"]);
     let head = drawn.out.lines().next().unwrap_or_default();
     assert!(head.contains(&format!("queen {}", queen["name"].as_str().unwrap_or("?"))), "{}", drawn.out);
-    assert!(head.contains("of 2 nodes engaged"), "{}", drawn.out);
+    assert!(head.contains("2 alive, 2 ready"), "{}", drawn.out);
     shop.change("on two servers", "true");
     shop.until_quiet(&[&a, &b]);
     shop.assert_done();

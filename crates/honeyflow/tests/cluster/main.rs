@@ -11,6 +11,7 @@ mod limit;
 mod node;
 mod postgres;
 mod recorder;
+mod restore;
 mod shop;
 #[path = "../fault/wait.rs"]
 mod wait;

@@ -87,6 +87,10 @@ fn ob_62_a_node_that_is_told_to_stop_hands_over() {
     load(&shop, 0..1);
     let (name, leaving) = nodes.remove(0);
     let id = shop.psql(&format!("select id from hive_node where name = '{name}'"));
+    wait::until("it is ready", || {
+        let ready = format!("select count(*) from hive_event where kind = 'ready' and node = '{id}'");
+        (shop.number(&ready) > 0).then_some(())
+    });
     leaving.signal(Signal::TERM);
     load(&shop, 1..2);
     let log = shop.home().join(format!("{name}.log"));
@@ -97,6 +101,13 @@ fn ob_62_a_node_that_is_told_to_stop_hands_over() {
         "it has left, not died"
     );
     assert_eq!(shop.number(&format!("select count(*) from hive_event where kind = 'left' and node = '{id}'")), 1);
+    let told = shop.psql(&format!(
+        "select string_agg(kind, ' ' order by version) from hive_event
+         where node = '{id}' and kind in ('joined', 'ready', 'unready', 'draining')"
+    ));
+    assert!(told.starts_with("joined ready"), "{told}");
+    let before_leaving = told.split(" draining").next().unwrap_or_default();
+    assert!(before_leaving.ends_with(" ready"), "HV-17: ready until all are served whom it has let in: {told}");
     shop.until_shared(&["b", "c"]);
     let back = shop.start(name);
     shop.until_shared(&["a", "b", "c"]);
@@ -152,6 +163,19 @@ fn hv_32_the_hive_is_listed_shown_handed_over_and_drained() {
     }
     assert_eq!(shop.ask("a", &["hive", "list"]).len(), 3, "also with every node stopped");
     assert_eq!(shop.run("a", &["hive", "accept-restore", "--yes"]).code, 1, "nothing was restored");
+}
+
+/// HV-17: a node that has just begun is not ready before it works, or others do; that it is, is seen by all.
+#[test]
+fn hv_17_a_node_is_ready_once_there_is_somebody_who_works() {
+    let Some(shop) = Shop::new(10) else { return };
+    let node = shop.start("a");
+    let row =
+        wait::until("it is ready", || shop.ask("a", &["hive", "list"]).into_iter().find(|row| row["ready"] == true));
+    assert!(["ready", "engaged"].map(Into::into).contains(&row["state"]), "{row}");
+    let first = |kind: &str| shop.number(&format!("select min(version) from hive_event where kind = '{kind}'"));
+    assert!(first("joined") < first("taken") && first("taken") < first("ready"), "not with its first beat");
+    node.stop();
 }
 
 /// HV-8: two nodes of one name are two members.

@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -68,6 +68,29 @@ impl Shop {
     /// One transaction.
     pub fn psql(&self, statements: &str) -> String {
         self.psql_in(&self.database, statements)
+    }
+
+    /// By the program that administrators use.
+    pub fn back_up(&self) -> PathBuf {
+        let file = self.home().join("backup.sql");
+        let mut command = Command::new("pg_dump");
+        command.args(["--clean", "--if-exists", "-d", &self.url(&self.database), "-f"]).arg(&file);
+        let ran = command.output().expect("pg_dump");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        file
+    }
+
+    /// In one transaction, under whatever runs: if the server ends it for their sake it is tried again.
+    pub fn restore(&self, backup: &Path) {
+        let mut said = String::new();
+        let restored = wait::within(wait::DEADLINE, || {
+            let mut command = Command::new("psql");
+            command.args(["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &self.url(&self.database), "-f"]);
+            let ran = command.arg(backup).output().expect("psql");
+            said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            ran.status.success().then_some(())
+        });
+        assert!(restored.is_some(), "{said}");
     }
 
     pub fn number(&self, query: &str) -> i64 {

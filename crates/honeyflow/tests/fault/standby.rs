@@ -106,6 +106,39 @@ fn hv_39_nobody_works_beside_a_node_that_keeps_an_index() {
     wait::until("the keeper goes on", || (shop.waiting() == 0).then_some(()));
 }
 
+/// HV-23: a file that was put back to an older state under its nodes is led by nobody until a person has accepted it.
+#[test]
+fn hv_23_a_restored_file_is_led_again_once_a_person_has_accepted_it() {
+    let (shop, scripted) = telling(20);
+    let first = shop.start();
+    shop.until_quiet(&first);
+    let backup = shop.home().join("backup.db");
+    shop.sql_by_program(&format!(".backup {}", backup.display()));
+    let second = second(&shop);
+    stands_by(&second);
+    shop.run_well(&["hive", "hand-over", "--lease", "shard/shop/0", "--to", "second"]);
+    let epoch = second.epoch();
+    let restored = wait::within(wait::DEADLINE, || shop.sqlite3(&format!(".restore {}", backup.display())).ok());
+    assert!(restored.is_some(), "it cannot be restored");
+    for node in [&first, &second] {
+        node.until("it leads nothing", |status| {
+            let held = status["hives"][0]["hold"] == "restore";
+            (held && status["engine"]["sources"][0]["epoch"].is_null()).then_some(())
+        });
+    }
+    shop.sql("update book set title = 'held'");
+    assert_eq!(shop.waiting(), 20, "nobody works on it");
+    assert_eq!(shop.ask(&["hive", "accept-restore", "--yes"])[0]["accepted"], true);
+    shop.until_quiet(&first);
+    assert_eq!(titled(&scripted, "/held"), 20);
+    assert!(
+        shop.number("select epoch from hive_lease where name = 'shard/shop/0'") > i64::try_from(epoch).expect("small")
+    );
+    assert_eq!(shop.run(&["hive", "accept-restore", "--yes"]).code, 1, "once");
+    first.stop();
+    second.stop();
+}
+
 /// HV-32, with every node stopped too.
 #[test]
 fn hv_32_the_hive_of_a_file_is_listed_and_shown() {

@@ -1,7 +1,13 @@
 //! What is not fenced: events from the door, changes asked for by people, and tidying up. One connection, one
 //! transaction each; events without a key of their own that wait together are stored together.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use honeyflow_event::EventId;
 use honeyflow_runtime::Failure;
@@ -20,6 +26,8 @@ use crate::{
 
 const TOGETHER_MAX: usize = 2_000;
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// While there is more: quicker than it can grow.
+const TIDY_SOON: Duration = Duration::from_millis(100);
 
 pub(crate) enum Job {
     Append {
@@ -60,9 +68,11 @@ impl Door {
                     None => return,
                 },
                 _ = tidy.tick() => {
-                    if let Err(error) = self.transact(&Work::Tidy).await {
+                    match self.tidy().await {
+                        Ok(true) => tidy.reset_after(TIDY_SOON),
+                        Ok(false) => {}
                         // Not installed yet, or no connection: the next time will do.
-                        tracing::debug!(%error, "old rows could not be removed");
+                        Err(error) => tracing::debug!(%error, "old rows could not be removed"),
                     }
                 }
             }
@@ -85,7 +95,11 @@ impl Door {
                     let _ = answer.send(result.map_err(|error| outcome::failure(&error, "change")));
                 }
                 Job::Tidy { answer } => {
-                    let result = self.transact(&Work::Tidy).await;
+                    let mut more = Ok(true);
+                    while matches!(more, Ok(true)) {
+                        more = self.tidy().await;
+                    }
+                    let result = more.map(|_| Reply::Committed);
                     let _ = answer.send(result.map_err(|error| outcome::failure(&error, "tidy up")));
                 }
                 Job::Forget(ids) => {
@@ -148,6 +162,13 @@ impl Door {
         other
     }
 
+    /// Whether there may be more to remove.
+    async fn tidy(&mut self) -> Result<bool, Error> {
+        let more = AtomicBool::new(false);
+        self.transact(&Work::Tidy { more: &more }).await?;
+        Ok(more.into_inner())
+    }
+
     async fn transact(&mut self, work: &Work<'_>) -> Result<Reply, Error> {
         let mut tries = collision::tries();
         loop {
@@ -170,12 +191,12 @@ enum Work<'w> {
     Append(&'w [NewEvent], Option<&'w Idempotency>),
     Admin(&'w Admin),
     Forget(&'w [EventId]),
-    Tidy,
+    Tidy { more: &'w AtomicBool },
 }
 
 impl Work<'_> {
     fn is_large(&self) -> bool {
-        matches!(self, Work::Admin(_) | Work::Tidy)
+        matches!(self, Work::Admin(_) | Work::Tidy { .. })
     }
 }
 
@@ -194,8 +215,8 @@ async fn perform(connection: &mut PgConnection, options: &Options, work: &Work<'
             session::run(connection, forget_text(ids)).await?;
             Reply::Committed
         }
-        Work::Tidy => {
-            session::run(connection, tidy::text()).await?;
+        Work::Tidy { more } => {
+            more.store(tidy::some(connection).await?, Ordering::Relaxed);
             Reply::Committed
         }
     };

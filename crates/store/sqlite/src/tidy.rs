@@ -6,15 +6,19 @@ use rusqlite::{Connection, params};
 use crate::{definition, planted, write};
 
 const HISTORY_MAX: i64 = 10_000;
+/// So many at a time, each in a transaction of its own: the application writes to the same file.
+const ROWS_MAX: u32 = 1_000;
 
-pub(crate) fn run_once(connection: &mut Connection) {
-    if let Err(error) = remove(connection) {
+/// Whether there may be more.
+pub(crate) fn run_once(connection: &mut Connection) -> bool {
+    remove(connection).unwrap_or_else(|error| {
         // Not installed yet, or busy: the next time will do.
         tracing::debug!(%error, "old rows could not be removed");
-    }
+        false
+    })
 }
 
-fn remove(connection: &Connection) -> rusqlite::Result<()> {
+fn remove(connection: &Connection) -> rusqlite::Result<bool> {
     let now_ms = write::now_ms(connection)?;
     let stale: bool = connection.query_row(
         "select exists(select 1 from honeyflow_dedupe where until_ms <= ?1)
@@ -27,23 +31,23 @@ fn remove(connection: &Connection) -> rusqlite::Result<()> {
         definition::tidy(connection, now_ms)?;
     }
     if !stale {
-        return Ok(());
+        return Ok(false);
     }
-    connection.execute(
+    let marks = connection.execute(
         "delete from honeyflow_dedupe where (tenant, entity, entity_key, dedupe) in (
-           select tenant, entity, entity_key, dedupe from honeyflow_dedupe where until_ms <= ?1 limit 1000)",
-        [now_ms],
+           select tenant, entity, entity_key, dedupe from honeyflow_dedupe where until_ms <= ?1 limit ?2)",
+        params![now_ms, ROWS_MAX],
     )?;
     connection.execute("delete from honeyflow_signal where until_ms <= ?1", [now_ms])?;
     if planted::on("PB-30") {
         connection.execute("delete from honeyflow_parked where parked_at <= ?1", [now_ms])?;
     }
-    connection.execute(
+    let runs = connection.execute(
         "delete from honeyflow_run where id in (
-           select id from honeyflow_run where id <= (select max(id) from honeyflow_run) - ?1 limit 1000)",
-        [HISTORY_MAX],
+           select id from honeyflow_run where id <= (select max(id) from honeyflow_run) - ?1 limit ?2)",
+        params![HISTORY_MAX, ROWS_MAX],
     )?;
-    Ok(())
+    Ok(marks.max(runs) == ROWS_MAX as usize)
 }
 
 #[cfg(test)]
@@ -79,6 +83,23 @@ mod tests {
     #[test]
     fn rl_18_only_what_is_over_is_removed() {
         assert!(keeps_what_is_not_over());
+    }
+
+    #[test]
+    fn more_than_fits_into_one_round_goes_in_several() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut connection).unwrap();
+        connection
+            .execute_batch(
+                "with recursive n(n) as (select 1 union all select n + 1 from n where n < 2500)
+                 insert into honeyflow_dedupe(tenant, entity, entity_key, dedupe, until_ms)
+                   select '', 'book', n, 'x', 1 from n",
+            )
+            .unwrap();
+        let more: Vec<bool> = (0..3).map(|_| run_once(&mut connection)).collect();
+        assert_eq!(more, [true, true, false]);
+        let left: i64 = connection.query_row("select count(*) from honeyflow_dedupe", [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0);
     }
 
     /// RL-43, PB-30

@@ -26,6 +26,8 @@ const GROUP_ROWS_MAX: usize = 2_000;
 /// Acknowledgements of fewer rows than this may wait for others.
 const ROWS_WORTH_A_COMMIT: usize = 200;
 const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// While there is more: quicker than it can grow.
+const TIDY_SOON: Duration = Duration::from_millis(100);
 
 pub(crate) type Answer = oneshot::Sender<Result<Reply, Failure>>;
 
@@ -96,28 +98,28 @@ pub(crate) struct Writer {
     waiting: VecDeque<Job>,
     acknowledge_every: Duration,
     began_at: Option<Instant>,
-    tidied_at: Instant,
+    tidy_at: Instant,
 }
 
 impl Writer {
     pub fn new(connection: Connection, queue: Receiver<Queued<Job>>, acknowledge_every: Duration) -> Writer {
         let waiting = VecDeque::new();
-        Writer { connection, queue, waiting, acknowledge_every, began_at: None, tidied_at: Instant::now() }
+        Writer { connection, queue, waiting, acknowledge_every, began_at: None, tidy_at: Instant::now() + TIDY_EVERY }
     }
 
     /// Until every handle of the store is gone.
     pub fn run(mut self) {
         loop {
             if self.waiting.is_empty() {
-                match self.queue.recv_timeout(TIDY_EVERY) {
+                match self.queue.recv_timeout(self.tidy_at.saturating_duration_since(Instant::now())) {
                     Ok(queued) => self.waiting.push_back(queued.job),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
-            if self.tidied_at.elapsed() >= TIDY_EVERY {
-                self.tidied_at = Instant::now();
-                tidy::run_once(&mut self.connection);
+            if Instant::now() >= self.tidy_at {
+                let more = tidy::run_once(&mut self.connection);
+                self.tidy_at = Instant::now() + if more { TIDY_SOON } else { TIDY_EVERY };
             }
             self.gather();
             if let Some(Job::Alone(_)) = self.waiting.front() {

@@ -60,10 +60,7 @@ impl HiveSeen {
 
     /// Whether each shard of the source is held by someone.
     pub fn is_worked_on(&self, source: &str) -> bool {
-        self.view.as_ref().is_ok_and(|view| {
-            let (held, all) = roster::shards_held(view, source);
-            all > 0 && held == all
-        })
+        self.view.as_ref().is_ok_and(|view| roster::is_worked_on(view, source))
     }
 
     pub fn count(&self, state: State) -> usize {
@@ -88,7 +85,8 @@ pub(crate) fn json(of: &HiveView, seen: &HiveSeen) -> Value {
         .iter()
         .map(|entry| {
             json!({
-                "id": entry.id, "name": entry.name, "state": entry.state, "queen": entry.queen,
+                "id": entry.id, "name": entry.name, "state": entry.state, "ready": entry.ready,
+                "queen": entry.queen,
                 "me": seen.me == Some(entry.id), "shards": entry.shards, "beat_age_ms": entry.beat_age_ms,
                 "address": entry.meta.get("address"), "version": entry.meta.get("version"),
                 "roles": entry.meta.get("roles"), "zone": entry.meta.get("zone"), "pid": entry.meta.get("pid"),

@@ -15,6 +15,7 @@ mod node;
 mod page;
 mod pool;
 mod query;
+mod readiness;
 mod route;
 mod runs;
 mod sample;

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use honeyflow_engine::core::status::Status;
 use honeyflow_event::Name;
-use honeyflow_hive::contract::View;
+use honeyflow_hive::{contract::View, roster};
 use honeyflow_runtime::Failure;
 use honeyflow_store::{Admin, AdminReply, Reply, Request, admin::Lag, misplaced};
 
@@ -116,6 +116,23 @@ impl Sampler {
         Seen { status, lags, counts, hives, rates, uptime: self.node.started.elapsed() }
     }
 
+    /// What `/ready` would say, but for a node that is stopping: it serves to the end whom it has let in. From memory;
+    /// a store is asked only if there is doubt, so this may take a while.
+    pub async fn may_be_given_traffic(&self) -> bool {
+        let hives: Vec<_> = self.node.hives.iter().map(|of| (&of.sources, of.hive.view())).collect();
+        let is_unheard = |name: &Name| hives.iter().any(|(sources, seen)| seen.stale && sources.contains(name));
+        let is_away = join_all(self.node.sources.iter().enumerate().map(async |(source, (name, _))| {
+            let doubtful = self.lags[source].has_failed() || is_unheard(name);
+            doubtful && self.lag(source).await.is_err()
+        }))
+        .await;
+        let views: Vec<_> =
+            hives.iter().filter(|(_, seen)| !seen.stale).filter_map(|(_, seen)| seen.view.as_ref()).collect();
+        let is_worked_on = |source: &str| views.iter().any(|view| roster::is_worked_on(view, source));
+        let obstacles = obstacles_if(&self.node, &(self.node.engine)(), |source| is_away[source], is_worked_on);
+        obstacles.iter().all(|obstacle| *obstacle == Obstacle::Draining)
+    }
+
     /// To be called once a second.
     pub fn beat(&self) {
         let status = (self.node.engine)();
@@ -185,17 +202,27 @@ pub(crate) fn obstacles(
     lags: &[Result<Lag, Failure>],
     hives: &[HiveSeen],
 ) -> Vec<Obstacle> {
+    let is_worked_on = |source: &str| hives.iter().any(|hive| hive.is_worked_on(source));
+    obstacles_if(node, status, |source| lags[source].is_err(), is_worked_on)
+}
+
+fn obstacles_if(
+    node: &Node,
+    status: &Status,
+    is_away: impl Fn(usize) -> bool,
+    is_worked_on: impl Fn(&str) -> bool,
+) -> Vec<Obstacle> {
     let mut found = Vec::new();
     if status.draining {
         found.push(Obstacle::Draining);
     }
-    for ((name, _), lag) in node.sources.iter().zip(lags) {
+    for (source, (name, _)) in node.sources.iter().enumerate() {
         let leased = status.sources.iter().any(|source| source.name == *name && source.epoch.is_some());
         // Others may work on all of it while this node stands by.
-        if !leased && !hives.iter().any(|hive| hive.is_worked_on(name)) {
+        if !leased && !is_worked_on(name) {
             found.push(Obstacle::NoLease(name.clone()));
         }
-        if lag.is_err() {
+        if is_away(source) {
             found.push(Obstacle::StoreAway(name.clone()));
         }
     }

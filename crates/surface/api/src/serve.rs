@@ -25,7 +25,7 @@ use crate::{
     gate, live, metrics,
     node::Node,
     page::{self, Assets},
-    pool,
+    pool, readiness,
     route::Route,
     runs,
     sample::Sampler,
@@ -76,6 +76,7 @@ pub async fn serve(
     let peers = Peers::default();
     let mut connections = JoinSet::new();
     connections.spawn(live::run(app.clone(), stopped.clone()));
+    connections.spawn(readiness::run(app.clone(), stopped.clone()));
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {

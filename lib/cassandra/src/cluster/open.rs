@@ -1,19 +1,24 @@
 //! How connections come about: over sockets, or over streams that somebody else dials.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use honeyflow_pool::Dial;
+use honeyflow_pool::{Dial, Tcp};
 
 use crate::connection::{self, Connection, Limits, Settings};
 use crate::error::Error;
 
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send + 'a>>;
 
+pub type LookingUp<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
+
 pub trait Open: Send + Sync + fmt::Debug {
     fn open<'a>(&'a self, to: SocketAddr, name: &'a Arc<str>, settings: &'a Settings, limits: Limits) -> Opening<'a>;
+
+    fn look_up<'a>(&'a self, name: &'a str) -> LookingUp<'a>;
 }
 
 #[derive(Debug)]
@@ -24,6 +29,10 @@ impl Open for Sockets {
         let dial = move || connection::tcp(to, settings, limits.tcp);
         Box::pin(Connection::connect_as(name, settings, limits, dial))
     }
+
+    fn look_up<'a>(&'a self, name: &'a str) -> LookingUp<'a> {
+        Box::pin(Tcp.look_up(name))
+    }
 }
 
 pub struct Streams<D>(pub D);
@@ -32,6 +41,10 @@ impl<D: Dial> Open for Streams<D> {
     fn open<'a>(&'a self, to: SocketAddr, name: &'a Arc<str>, settings: &'a Settings, limits: Limits) -> Opening<'a> {
         let dial = move || self.0.dial(to, limits.tcp);
         Box::pin(Connection::connect_as(name, settings, limits, dial))
+    }
+
+    fn look_up<'a>(&'a self, name: &'a str) -> LookingUp<'a> {
+        Box::pin(self.0.look_up(name))
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Settings {
     pub orphans_max: usize,
     /// Or one of them for so long.
     pub orphan_age_max: Duration,
-    /// How long the kernel waits for a peer that acknowledges nothing; below a session, its `heartbeat-timeout`.
+    /// How long the kernel waits for a peer that acknowledges nothing; below a pool, its `heartbeat-timeout`.
     pub dead_after: Duration,
 }
 

@@ -177,7 +177,7 @@ impl Bind for Value {
             }
             (Self::User(values), Type::User(of)) => {
                 if let Some((name, _)) = values.iter().find(|(name, _)| !of.fields.iter().any(|f| f.name == *name)) {
-                    return Err(Unfit::NoColumn(name.clone()));
+                    return Err(Unfit::NoColumn(name.to_string()));
                 }
                 for field in &of.fields {
                     let given = values.iter().find(|(name, _)| *name == field.name).map(|(_, value)| value);

@@ -50,7 +50,7 @@ pub struct UserType {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
-    pub name: String,
+    pub name: Arc<str>,
     pub kind: Type,
 }
 
@@ -72,7 +72,7 @@ impl Type {
                 let name = from.string("the name of a type")?.to_owned();
                 let count = from.short_count("the fields of a type", 4)?;
                 let field = |from: &mut Reader<'_>| {
-                    let name = from.string("the name of a field")?.to_owned();
+                    let name = from.string("the name of a field")?.into();
                     Ok(Field { name, kind: Self::read_within(from, depth)? })
                 };
                 let fields = (0..count).map(|_| field(from)).collect::<Result<_, Malformed>>()?;
@@ -175,7 +175,7 @@ mod tests {
         let tuple = read(&[0, 0x31, 0, 2, 0, 0x09, 0, 0x22, 0, 0x0c]).unwrap();
         assert_eq!(tuple.to_string(), "tuple<int, set<uuid>>");
         let user = read(b"\0\x30\0\x02ks\0\x02at\0\x01\0\x03zip\0\x0d").unwrap();
-        let fields = vec![Field { name: "zip".to_owned(), kind: Type::Text }];
+        let fields = vec![Field { name: "zip".into(), kind: Type::Text }];
         assert_eq!(user, Type::User(Arc::new(UserType { keyspace: "ks".to_owned(), name: "at".to_owned(), fields })));
     }
 

@@ -115,9 +115,13 @@ impl<'b> Head<'b> {
     }
 }
 
+/// No table has more, and each of them takes more memory than bytes.
+const COLUMNS_MAX: i32 = 65_535;
+
 fn columns_count(from: &mut Reader<'_>, what: &'static str) -> Result<usize, Malformed> {
     let count = from.i32(what)?;
-    usize::try_from(count).map_err(|_| Malformed::Value { what, value: count.into() })
+    let believed = usize::try_from(count).ok().filter(|_| count <= COLUMNS_MAX);
+    believed.ok_or(Malformed::Value { what, value: count.into() })
 }
 
 fn columns(from: &mut Reader<'_>, head: &Head<'_>) -> Result<Arc<[Column]>, Malformed> {

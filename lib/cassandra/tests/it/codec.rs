@@ -110,7 +110,7 @@ fn any_type() -> impl Strategy<Value = Type> {
             prop::collection::vec(inner.clone(), 1..4).prop_map(Type::Tuple),
             prop::collection::vec(inner, 1..4).prop_map(|kinds| {
                 let fields = kinds.into_iter().enumerate();
-                let fields = fields.map(|(at, kind)| Field { name: format!("f{at}"), kind }).collect();
+                let fields = fields.map(|(at, kind)| Field { name: format!("f{at}").into(), kind }).collect();
                 Type::User(Arc::new(UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields }))
             }),
         ]

@@ -6,8 +6,8 @@ mod exchange;
 use std::sync::Arc;
 
 use honeyflow_cassandra::wire::frame::Inbound;
-use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Layout, Opcode, Response, Version};
-use honeyflow_cassandra::{Malformed, Type, Value};
+use honeyflow_cassandra::wire::{Answer, Compression, Envelope, Field, Layout, Opcode, Response, UserType, Version};
+use honeyflow_cassandra::{FromCell, Malformed, Type, Unfit, Value};
 
 use crate::codec::{WAYS, inbound, received, sent};
 use crate::random::{Random, Seeds};
@@ -19,6 +19,12 @@ fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
     let columns = [("id", Type::Int), ("name", Type::Text), ("nested", nested), ("d", Type::Duration)];
     let cells = vec![Some(vec![0, 0, 0, 7]), Some(b"honey".to_vec()), Some([0; 4].to_vec()), Some(vec![2, 4, 6])];
     let none = vec![None; 4];
+    // Elements of many parts, of which none came: what they are read as is more than what was sent.
+    let fields = (0..60).map(|at| Field { name: format!("f{at}").into(), kind: Type::Int }).collect();
+    let user = Type::User(Arc::new(UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields }));
+    let wide = [("t", Type::List(Box::new(Type::Tuple(vec![Type::Int; 60])))), ("u", Type::Set(Box::new(user)))];
+    let elements = |each: &[u8]| Some([&40_u32.to_be_bytes()[..], &each.repeat(40)].concat());
+    let hollow = vec![elements(&[0; 4]), elements(&[0, 0, 0, 4, 255, 255, 255, 255])];
     let replicas = || Body::new().u16(4).i32(1).i32(2);
     let failures = match version {
         Version::V4 => replicas().i32(1),
@@ -33,6 +39,7 @@ fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
         (opcode::SUPPORTED, Body::new().u16(1).string("COMPRESSION").strings(&["lz4", "snappy"]).0),
         (opcode::RESULT, Body::new().i32(1).0),
         (opcode::RESULT, speak::rows(&columns, &[cells.clone(), none, cells], Some(b"next page"))),
+        (opcode::RESULT, speak::rows(&wide, &[hollow], None)),
         (opcode::RESULT, speak::bare_rows(2, &[vec![Some(vec![1]), None]])),
         (opcode::RESULT, Body::new().i32(3).string("keyspace").0),
         (opcode::RESULT, speak::prepared(version, b"statement", &columns[..2], &[0], &columns)),
@@ -49,13 +56,36 @@ fn corpus(version: Version) -> Vec<(u8, Vec<u8>)> {
     ]
 }
 
+/// Of how many values it is made.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::List(parts) | Value::Set(parts) | Value::Tuple(parts) | Value::Vector(parts) => {
+            parts.iter().map(count).sum()
+        }
+        Value::Map(pairs) => pairs.iter().map(|(key, value)| count(key) + count(value)).sum(),
+        Value::User(fields) => fields.iter().map(|(_, value)| count(value)).sum(),
+        _ => 0,
+    }
+}
+
+/// How long a cell is, whatever its type.
+struct Length(usize);
+
+impl<'r> FromCell<'r> for Length {
+    fn read(_: &Type, cell: Option<&'r [u8]>) -> Result<Self, Unfit> {
+        Ok(Self(cell.map_or(0, <[u8]>::len)))
+    }
+}
+
 /// Reads it as deep as anybody would.
 fn read_all(envelope: &Envelope, version: Version) -> Result<(), Malformed> {
     if let Answer::Rows(rows) = Response::read(envelope, version)?.answer {
         for row in rows.iter() {
             let row = row?;
             for at in 0..row.columns().len() {
-                let _ = row.at::<Value>(at);
+                let value = row.at::<Value>(at);
+                let bytes = row.at::<Length>(at).map_or(0, |length| length.0);
+                assert!(value.map_or(0, |value| count(&value)) <= 300 + 3 * bytes, "more than {bytes} bytes can say");
                 let _ = row.at::<&str>(at);
                 let _ = row.at::<Vec<Option<i32>>>(at);
             }
@@ -251,6 +281,18 @@ fn claims() {
             assert!(received(&mut inbound, &message, 100).is_err());
         }
     }
+    // A type of many parts is told once, and each of many elements is said to have none of them.
+    let wide = [("t", Type::List(Box::new(Type::Tuple(vec![Type::Int; 30_000]))))];
+    for each in [&[0; 4][..], &[0, 0, 0, 4, 255, 255, 255, 255]] {
+        let cell = [&100_000_u32.to_be_bytes()[..], &each.repeat(100_000)].concat();
+        let body = speak::rows(&wide, &[vec![Some(cell)]], None).into();
+        let envelope = Envelope { flags: 0, stream: 0, opcode: Opcode::Result, body };
+        read_all(&envelope, Version::V4).unwrap();
+    }
+    // Four bytes for each column; what a column is takes twenty times as much.
+    let columns = Body::new().i32(2).i32(1).i32(5_000_000).string("k").string("t").raw(&[0, 0, 0, 9].repeat(5_000_000));
+    let envelope = Envelope { flags: 0, stream: 0, opcode: Opcode::Result, body: columns.i32(0).0.into() };
+    assert!(matches!(read_all(&envelope, Version::V4), Err(Malformed::Value { .. })));
     // A header that announces a gigabyte, and then only a little of it.
     let mut inbound = Inbound::new(Version::V4, usize::MAX);
     let mut header = speak::message(Version::V4, 0, 0, opcode::RESULT, &[]);

@@ -116,7 +116,7 @@ async fn values_of_every_type_come_back_as_they_were_bound() {
         ("tuple<int, text>", Value::Tuple(vec![Value::Int(4), Value::Null])),
         (
             "frozen<place>",
-            Value::User(vec![("street".to_owned(), Value::Text("Wabe".to_owned())), ("zip".to_owned(), Value::Int(1))]),
+            Value::User(vec![("street".into(), Value::Text("Wabe".to_owned())), ("zip".into(), Value::Int(1))]),
         ),
         ("vector<float, 3>", Value::Vector([1.0, -2.0, 0.5].map(Value::Float).to_vec())),
     ];

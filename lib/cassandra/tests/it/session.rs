@@ -20,6 +20,7 @@ use honeyflow_cassandra::wire::{Compression, Version};
 use honeyflow_cassandra::{Bind, Options, Session, Type, Value};
 use honeyflow_pool::settings::{Mode, SpeculateAfter};
 use honeyflow_pool::{Drain, Executed, Kind, ServerState, Settings as PoolSettings};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -42,6 +43,10 @@ struct Cluster {
     registered: Arc<Mutex<Vec<usize>>>,
     /// As that server sees it, which alone has heard of a change.
     disagreeing: Arc<Mutex<Option<usize>>>,
+    /// How often each was asked about its own schema while it disagreed.
+    compared: Arc<Mutex<BTreeMap<usize, usize>>>,
+    /// Who is there is told from then on.
+    tells: Arc<Mutex<Option<Arc<Notify>>>>,
     partitioner: Arc<Mutex<&'static str>>,
     /// Replicas beside the first.
     more_replicas: Arc<AtomicUsize>,
@@ -74,6 +79,9 @@ impl Cluster {
     fn say(&self, own: usize, heard: &Heard) -> Say {
         match &heard.request {
             RequestBody::Query(query) if query.query.contains("system.local") => {
+                if *self.disagreeing.lock().unwrap() == Some(own) {
+                    *self.compared.lock().unwrap().entry(own).or_default() += 1;
+                }
                 self.table(own, |number| number == own)
             }
             RequestBody::Query(query) if query.query.contains("peers_v2") => self.table(own, |number| number != own),
@@ -84,7 +92,11 @@ impl Cluster {
                 let map = Value::Map(vec![pair("class", "SimpleStrategy"), pair("replication_factor", &factor)]);
                 let cells = vec![cell(&Type::Text, &Value::Text("k".to_owned())), cell(&kind, &map)];
                 let columns = [("keyspace_name", Type::Text), ("replication", kind)];
-                Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None))
+                let answer = Say::Answer(opcode::RESULT, speak::rows(&columns, &[cells], None));
+                match self.tells.lock().unwrap().clone() {
+                    None => answer,
+                    Some(tells) => Say::After(tells, Box::new(answer)),
+                }
             }
             RequestBody::Query(query) if query.query.starts_with("CREATE") => {
                 *self.disagreeing.lock().unwrap() = Some(own);
@@ -330,13 +342,25 @@ async fn cq_11_a_second_server_is_asked_beside_a_silent_one_for_idempotent_state
     }
 }
 
+/// Also on a connection that was opened before its server had a name.
 #[tokio::test]
 async fn cq_13_an_own_change_of_schema_waits_until_the_servers_agree() {
     let cluster = Cluster::of(&[0, i64::MAX]).await;
-    let session = cluster.session(|_| {}).await;
+    let tells = Arc::new(Notify::new());
+    *cluster.tells.lock().unwrap() = Some(Arc::clone(&tells));
+    let first = cluster.members.lock().unwrap()[0].0;
+    let session = Session::open(Settings::default(), patient_pool(first)).unwrap();
+    eventually("it is full", || session.pool().status().open == session.pool().status().wanted.max(1)).await;
+    assert_eq!(session.pool().status().servers.len(), 1, "nobody has said who is there");
+    *cluster.tells.lock().unwrap() = None;
+    tells.notify_one();
+    eventually("both are known", || session.pool().status().servers.len() == 2).await;
     let changing = session.clone();
     let change = tokio::spawn(async move { changing.query("CREATE TABLE k.t", &patient()).await.unwrap() });
     eventually("it is changed", || cluster.disagreeing.lock().unwrap().is_some()).await;
+    let changed = cluster.disagreeing.lock().unwrap().expect("just now");
+    let compared = || cluster.compared.lock().unwrap().get(&changed).copied().unwrap_or_default();
+    eventually("it is asked, and again", || compared() >= 2).await;
     // Other requests go on meanwhile; the other server knows nothing of it, and is not believed.
     for _ in 0..20 {
         session.query("SELECT 1", &patient()).await.unwrap();

@@ -1,10 +1,10 @@
 //! What the clock ends: waits, loans, the stay of servers that leave.
 
-use std::{panic::Location, time::Duration};
+use std::panic::Location;
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Core, Effects, Ending, Key, waiting::Outcome};
+use super::{Carried, Core, Effects, Ending, Judgement, Key, waiting::Outcome};
 use crate::error::Kind;
 
 /// A loan of a shared connection, which cannot say itself which of its many loans is old.
@@ -100,17 +100,35 @@ impl<K: Carried> Core<K> {
                 let row = self.waiters.get_mut(waiter).expect("found just now");
                 row.outcome = Outcome::Failed(Kind::WaitTimeout);
                 self.counters.checkins += 1;
-                self.give_back(connection, Ending::Unused, Duration::ZERO, now, effects);
+                self.give_back(connection, Ending::Unused, 0, now, effects);
                 continue;
             }
-            self.counters.use_timeouts += 1;
-            if let Some(row) = self.connections.get(connection)
-                && let Some(server) = self.servers.get_mut(row.server)
-            {
-                server.health.silent();
+            if let Some((server, begun)) = self.connections.get(connection).map(|row| (row.server, row.lent_at)) {
+                self.timed_out(connection, server, Some(begun), now, effects);
+            }
+        }
+    }
+
+    /// A use was not answered by its deadline: counted here alone. Of an exclusive connection two come to know of it, the
+    /// clock and whoever waits; it goes with the first, and the second finds nothing, or another's loan.
+    /// `exclusive`: since when it was on loan.
+    pub fn timed_out(
+        &mut self,
+        connection: Key,
+        server: Key,
+        exclusive: Option<Moment>,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) {
+        if let Some(begun) = exclusive {
+            if self.connections.get(connection).is_none_or(|row| row.in_flight == 0 || row.lent_at != begun) {
+                return;
             }
             self.remove(connection, effects);
+            self.drained(effects);
         }
+        self.counters.use_timeouts += 1;
+        self.judge(server, Judgement::Silent, now, effects);
     }
 
     fn expire_leaving(&mut self, now: Moment, effects: &mut Effects<K>) {

@@ -32,7 +32,8 @@ pub struct Lent<K> {
     pub carried: K,
     /// Since when: a waiter's from the hand-off on.
     pub begun: Moment,
-    pub waited: Duration,
+    /// In microseconds.
+    pub waited: u64,
     /// Of a shared connection: to be given back with [`Core::loan_over`].
     pub loan: Option<Key>,
 }
@@ -165,7 +166,7 @@ impl<K: Carried> Core<K> {
         let row = self.count_loan(connection, due, site, None, now, effects);
         let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
         let loan = if exclusive { None } else { self.loan_out(site, now) };
-        Lent { connection, server, carried, begun: now, waited: Duration::ZERO, loan }
+        Lent { connection, server, carried, begun: now, waited: 0, loan }
     }
 
     /// Counts the loan, a hand-off if somebody waited for it. The connection leaves the ready ones when it is full.
@@ -220,8 +221,8 @@ impl<K: Carried> Core<K> {
         row
     }
 
-    /// A loan comes back.
-    pub fn checkin(&mut self, connection: Key, ending: Ending, used: Duration, now: Moment, effects: &mut Effects<K>) {
+    /// A loan comes back, used for so many microseconds.
+    pub fn checkin(&mut self, connection: Key, ending: Ending, used: u64, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
         self.counters.checkins += 1;
         self.give_back(connection, ending, used, now, effects);
@@ -232,7 +233,7 @@ impl<K: Carried> Core<K> {
         &mut self,
         connection: Key,
         ending: Ending,
-        used: Duration,
+        used: u64,
         now: Moment,
         effects: &mut Effects<K>,
     ) {
@@ -264,6 +265,10 @@ impl<K: Carried> Core<K> {
                 row.worn = Some(Worn::Orphans);
                 effects.reconcile = true;
             }
+            // Nobody waits for the answers of one that is to go.
+            if row.retiring && row.in_flight == row.orphans {
+                self.remove(connection, effects);
+            }
             return;
         }
         row.in_flight -= 1;
@@ -278,7 +283,7 @@ impl<K: Carried> Core<K> {
         if matches!(ending, Ending::Answered | Ending::Finished) {
             let decay = self.rules.decay(!exclusive);
             let aged = now >= row.age_due;
-            if row.worn.is_none() && (aged || decay > 0 && self.draw() % 1_000_000_000 < u64::from(decay)) {
+            if row.worn.is_none() && (aged || decay > 0 && self.falls(decay)) {
                 let row = self.connections.get_mut(connection).expect("looked at just now");
                 row.worn = Some(if aged { Worn::Age } else { Worn::Decay });
                 effects.reconcile = true;
@@ -293,8 +298,9 @@ impl<K: Carried> Core<K> {
 
     /// The late answer of a caller that had gone at that time: the stream is free again.
     pub fn answered_late(&mut self, connection: Key, gone_at: Moment, now: Moment, effects: &mut Effects<K>) {
-        self.counters.late_answers += 1;
         let Some(row) = self.connections.get_mut(connection) else { return };
+        // With its connection an answer goes that never came.
+        self.counters.late_answers += u64::from(!row.carried.broken());
         row.orphans -= 1;
         row.in_flight -= 1;
         row.idle_since = now;

@@ -97,11 +97,6 @@ impl Health {
         self.latency += (used_micros as f64 - self.latency) * share;
     }
 
-    /// No answer until the deadline.
-    pub fn silent(&mut self) {
-        self.faults_in_row += 1;
-    }
-
     pub fn returned(&mut self, now: Moment) {
         self.up_since = now;
     }
@@ -165,29 +160,41 @@ impl<K: Carried> Core<K> {
             return self.free(only, request.tried).then_some(only);
         }
         if !request.near.is_empty()
-            && let Some(near) = self.best_of(request.near, request.tried)
+            && let Some(near) = self.choose_near(request, now)
         {
             return Some(near);
         }
         if count == 0 {
             return None;
         }
-        let first = self.drawn(now);
-        let pair = [first, self.drawn_beside(first, now)];
-        self.best_of(&pair, request.tried).or_else(|| {
-            let all = std::mem::take(&mut self.eligible);
-            let best = self.best_of(&all, request.tried);
-            self.eligible = all;
-            best
-        })
+        let all = std::mem::take(&mut self.eligible);
+        let pair = self.drawn_pair(&all, now);
+        let best = self.best_of(&pair, request.tried).or_else(|| self.best_of(&all, request.tried));
+        self.eligible = all;
+        best
     }
 
-    /// One of the eligible, each as often as its weight says.
-    fn drawn(&mut self, now: Moment) -> Key {
-        let mut key = self.eligible[0];
+    /// Of those that hold the data, as of all others: a new one is spared there too, and a slow one not forgotten.
+    fn choose_near(&mut self, request: &Request<'_>, now: Moment) -> Option<Key> {
+        let near: Tried = request.near.iter().copied().filter(|key| self.free(*key, request.tried)).collect();
+        if near.len() < 2 {
+            return near.first().copied();
+        }
+        let pair = self.drawn_pair(&near, now);
+        self.best_of(&pair, request.tried)
+    }
+
+    fn drawn_pair(&mut self, among: &[Key], now: Moment) -> [Key; 2] {
+        let first = self.drawn(among, now);
+        [first, self.drawn_beside(first, among, now)]
+    }
+
+    /// One of these, each as often as its weight says.
+    fn drawn(&mut self, among: &[Key], now: Moment) -> Key {
+        let mut key = among[0];
         for _ in 0..8 {
             let random = self.draw();
-            key = self.eligible[(random >> 32) as usize % self.eligible.len()];
+            key = among[(random >> 32) as usize % among.len()];
             if self.is_taken(key, random, now) {
                 break;
             }
@@ -197,14 +204,14 @@ impl<K: Carried> Core<K> {
 
     /// The second choice. It may be the same while that has nothing to do, so that the slower ones are not forgotten; one
     /// that has is compared with another, or a server that answers nobody would draw in caller after caller.
-    fn drawn_beside(&mut self, first: Key, now: Moment) -> Key {
-        let second = self.drawn(now);
+    fn drawn_beside(&mut self, first: Key, among: &[Key], now: Moment) -> Key {
+        let second = self.drawn(among, now);
         if second != first || self.servers.get(first).is_none_or(|row| row.in_flight == 0) {
             return second;
         }
         let random = self.draw();
-        let others = self.eligible.iter().copied().filter(|key| *key != first);
-        let other = others.clone().nth((random >> 32) as usize % (self.eligible.len() - 1));
+        let mut others = among.iter().copied().filter(|key| *key != first);
+        let other = others.nth((random >> 32) as usize % (among.len() - 1));
         other.filter(|other| self.is_taken(*other, random, now)).unwrap_or(first)
     }
 
@@ -260,7 +267,7 @@ impl<K: Carried> Core<K> {
         let Some(row) = self.servers.get_mut(server) else { return };
         match judgement {
             Judgement::Answered(used) => {
-                row.answered(used);
+                row.answered(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
                 self.proved(server, Some(used), now, effects);
             }
             Judgement::Neutral => row.health.ended += 1,
@@ -353,10 +360,12 @@ impl<K: Carried> Core<K> {
                 health.samples.pop_front();
             }
         }
+        self.hear_overtaken(now, effects);
         self.lift_if_many(now, effects);
         self.send_probes(now, effects);
         self.tell_overdue(now, effects);
-        let quiet = self.counters.checkouts == self.ticked_checkouts && self.loans == 0;
+        let idle = self.loans == 0 && self.overtaken.is_empty();
+        let quiet = self.counters.checkouts == self.ticked_checkouts && idle;
         let suspects = self.servers.iter().any(|(_, row)| row.health.suspect());
         self.ticked_checkouts = self.counters.checkouts;
         self.tick_at = if quiet && !suspects { Moment::FAR } else { now.after(TICK) };
@@ -372,7 +381,9 @@ impl<K: Carried> Core<K> {
             && row.health.latency() > median * 3
             && row.health.latency() > median + SLACK;
         let stuck = row.health.within(window, now).is_some_and(|(started, ended)| {
-            let old = u64::from(row.in_flight - row.orphans).saturating_sub(started);
+            // Whoever was overtaken runs on; whoever was left by its caller says nothing.
+            let under_way = u64::from(row.in_flight - row.orphans) + self.overtaken_at(key);
+            let old = under_way.saturating_sub(started);
             let exclusive = self.shared == Some(false);
             let many = if exclusive { old >= u64::from(row.serving + row.retiring) } else { old >= 10 };
             let others = self.ring.iter().filter_map(|other| self.servers.get(*other)).filter(|other| {
@@ -448,6 +459,10 @@ impl<K: Carried> Core<K> {
     }
 
     pub const CREDIT_MAX: u32 = 1000;
+    /// Fifty second requests are kept for those that are stuck: more may be at one server when it stops than others, who are
+    /// only slow today, leave of the budget.
+    const KEPT_FOR_STUCK: u32 = 5000;
+    pub const SPECULATE_CREDIT_MAX: u32 = Self::KEPT_FOR_STUCK + Self::CREDIT_MAX;
     /// A thousand tries: all that is under way may be lost at once, and is then tried again at once.
     const RETRY_CREDIT_MAX: u32 = 100_000;
 
@@ -455,7 +470,7 @@ impl<K: Carried> Core<K> {
     #[inline]
     pub(super) fn credit_request(&mut self) {
         self.retry_credit = (self.retry_credit + self.rules.retry_budget).min(Self::RETRY_CREDIT_MAX);
-        self.speculate_credit = (self.speculate_credit + self.rules.speculate_budget).min(Self::CREDIT_MAX);
+        self.speculate_credit = (self.speculate_credit + self.rules.speculate_budget).min(Self::SPECULATE_CREDIT_MAX);
     }
 
     /// Whether a further try is within the budget; it counts as made.
@@ -479,10 +494,12 @@ impl<K: Carried> Core<K> {
         allowed
     }
 
-    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits.
-    pub fn may_speculate(&mut self, tried: &Tried) -> bool {
+    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits. `stuck`: it has asked
+    /// before, and there is still no answer.
+    pub fn may_speculate(&mut self, tried: &Tried, stuck: bool) -> bool {
+        let kept = if stuck { 0 } else { Self::KEPT_FOR_STUCK };
         let allowed = self.rules.speculate_budget > 0
-            && self.speculate_credit >= 100
+            && self.speculate_credit >= kept + 100
             && self.waiting_in_all == 0
             && self.another(tried);
         if allowed {

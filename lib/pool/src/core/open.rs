@@ -449,7 +449,22 @@ impl<K: Carried> Core<K> {
     /// accepts and hangs up would be dialled without a pause.
     pub fn died(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
-        let Some(row) = self.connections.get(connection) else { return };
+        self.held_against(connection, why, now, effects);
+        self.remove(connection, effects);
+        self.drained(effects);
+    }
+
+    /// The server takes nothing new on a connection: what is under way may end there, and another is opened.
+    pub fn goes(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
+        self.seen = self.seen.max(now);
+        self.held_against(connection, why, now, effects);
+        self.retire(connection, effects);
+        self.drained(effects);
+    }
+
+    fn held_against(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
+        // Of one that was to go anyway, its end says nothing.
+        let Some(row) = self.connections.get(connection).filter(|row| !row.retiring) else { return };
         let (server, young) = (row.server, now.since(row.opened_at) < FORGIVEN_AFTER);
         if row.in_flight == 0 {
             self.counters.dead_idle += 1;
@@ -459,8 +474,6 @@ impl<K: Carried> Core<K> {
         } else if let Some(row) = self.servers.get_mut(server) {
             row.last_error = Some(Trouble { kind: Kind::Protocol, why: why.into() });
         }
-        self.remove(connection, effects);
-        self.drained(effects);
     }
 
     /// A connection was found broken before anybody heard why. Of a young one it means the same as if somebody had.
@@ -488,8 +501,13 @@ impl<K: Carried> Core<K> {
             if std::mem::take(&mut row.in_ready) {
                 server.ready.retain(|other| *other != connection);
             }
+            effects.reconcile = true;
+            // Nobody else says so while its last requests are under way.
+            if server.serving == 0 && server.state != ServerState::Leaving {
+                self.refresh_eligible(self.seen, effects);
+            }
         }
-        if row.in_flight == row.orphans {
+        if self.connections.get(connection).is_some_and(|row| row.in_flight == row.orphans) {
             self.remove(connection, effects);
         }
     }
@@ -529,8 +547,9 @@ impl<K: Carried> Core<K> {
         self.drained(effects);
     }
 
-    pub fn closing(&self) -> usize {
-        self.closing
+    /// Whether nothing is being opened or closed any more.
+    pub fn at_rest(&self) -> bool {
+        self.closing == 0 && self.opening == 0
     }
 
     /// All connections that live, for those who watch them.

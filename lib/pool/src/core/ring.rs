@@ -1,7 +1,7 @@
 //! The ring: the known servers, changed by difference. A server that fails stays; only discovery or the settings make
 //! one leave, and then what is on loan there may finish.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use honeyflow_runtime::Moment;
 
@@ -67,11 +67,9 @@ impl ServerRow {
         Down { server: self.server.clone(), trouble: self.last_error.clone() }
     }
 
-    /// A use has ended with an answer.
+    /// A use has ended with an answer, after so many microseconds.
     #[inline]
-    pub fn answered(&mut self, used: Duration) {
-        // In 64 bits and once: this stands in the section that everybody waits for.
-        let micros = used.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(used.subsec_micros()));
+    pub fn answered(&mut self, micros: u64) {
         self.uses.record_micros(micros);
         self.health.answered(micros);
     }
@@ -331,6 +329,18 @@ impl<K: Carried> Core<K> {
 
     pub fn server_key(&self, id: &ServerId) -> Option<Key> {
         self.by_id.get(id).copied()
+    }
+
+    /// The one that is meant: by its id; one that goes by its address may have been given a name since.
+    pub fn meant(&self, server: &Server) -> Option<Key> {
+        self.server_key(&server.id).or_else(|| {
+            let unnamed = server.id.as_str().parse() == Ok(server.address);
+            let here = |key: &Key| {
+                let row = self.servers.get(*key);
+                row.is_some_and(|row| row.server.address == server.address && row.state != ServerState::Leaving)
+            };
+            self.ring.iter().copied().filter(|_| unnamed).find(here)
+        })
     }
 
     pub fn server(&self, key: Key) -> Option<&Server> {

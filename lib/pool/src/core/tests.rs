@@ -230,8 +230,7 @@ impl World {
     }
 
     fn end(&mut self, lent: &Lent<Wire>, ending: Ending) {
-        let used = Duration::from_millis(1);
-        self.core.checkin(lent.connection, ending, used, self.now, &mut self.effects);
+        self.core.checkin(lent.connection, ending, 1000, self.now, &mut self.effects);
         if let Some(loan) = lent.loan {
             self.core.loan_over(loan, self.now, &mut self.effects);
         }
@@ -257,7 +256,7 @@ impl World {
             self.core.closed(server, &mut self.effects);
         }
         for probe in std::mem::take(&mut self.effects.probe) {
-            self.core.checkin(probe.connection, Ending::Unused, Duration::ZERO, self.now, &mut self.effects);
+            self.core.checkin(probe.connection, Ending::Unused, 0, self.now, &mut self.effects);
         }
         self.wake();
         self.core.audit();

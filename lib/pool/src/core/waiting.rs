@@ -166,7 +166,7 @@ impl<K: Carried> Core<K> {
                 PickUp::Refused(Refusal { waited, ..Refusal::of(kind) })
             }
             Outcome::Given(connection) => {
-                let (begun, waited, site) = (row.served, row.served.since(row.arrived), row.site);
+                let (begun, waited, site) = (row.served, row.served.micros_since(row.arrived), row.site);
                 let found = self.connections.get(connection);
                 if let Some(row) = found.filter(|row| !row.carried.broken()) {
                     self.waiters.discard(waiter);
@@ -228,7 +228,7 @@ impl<K: Carried> Core<K> {
             Outcome::Given(connection) => {
                 self.counters.waiters_gone += 1;
                 self.counters.checkins += 1;
-                self.give_back(connection, Ending::Unused, Duration::ZERO, now, effects);
+                self.give_back(connection, Ending::Unused, 0, now, effects);
             }
         }
         self.drained(effects);

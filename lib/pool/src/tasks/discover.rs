@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -26,6 +26,8 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 const NOTICES_MAX: usize = 20;
 /// How often names are looked up when nobody is asked who is there.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
+/// A round that takes longer makes way for one that somebody asks for.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const ROUND_WITHIN: Duration = Duration::from_secs(5);
 
@@ -62,26 +64,24 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, seed: u64) {
                 .filter(|seed| !ask.iter().any(|server| server.address == seed.address))
                 .collect::<Vec<_>>(),
         );
-        let mut heard = false;
+        let mut wait = Some(NEXT_AFTER);
         for server in ask {
+            let begun = Instant::now();
             match listen(&shared, &server).await {
                 Ended::NotHeard(error) => {
                     shared.enter(|core, _| core.counters_mut().rounds_failed += 1);
                     shared.discovery_error.store(Arc::new(Some(error.into())));
+                    continue;
                 }
-                Ended::Lost => {
-                    heard = true;
-                    break;
-                }
-                Ended::Obsolete => {
-                    heard = true;
-                    break;
-                }
+                // One that answers and hangs up would be dialled without a pause.
+                Ended::Lost => wait = (begun.elapsed() < NEXT_AFTER).then(|| spread(&shared, NEXT_AFTER)),
+                Ended::Obsolete => wait = None,
             }
+            break;
         }
-        if !heard {
+        if let Some(wait) = wait {
             tokio::select! {
-                () = tokio::time::sleep(NEXT_AFTER) => {}
+                () = tokio::time::sleep(wait) => {}
                 () = shared.signals.refresh.notified() => {}
                 () = shared.signals.discovery.notified() => {}
             }
@@ -144,8 +144,8 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
     for seed in &seeds {
         let looked_up = match seed.parse::<SocketAddr>() {
             Ok(address) => Ok(vec![address]),
-            Err(_) => match timeout(ROUND_WITHIN, tokio::net::lookup_host(seed)).await {
-                Ok(Ok(addresses)) => Ok(addresses.collect()),
+            Err(_) => match timeout(ROUND_WITHIN, shared.connector.look_up(seed)).await {
+                Ok(Ok(addresses)) => Ok(addresses),
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err(format!("no answer for {} s", ROUND_WITHIN.as_secs())),
             },
@@ -159,33 +159,83 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
     found.into_iter().map(Server::at).collect()
 }
 
-/// Rounds over one connection, for as long as it lasts.
+/// Rounds over one connection, for as long as it lasts and the pool looks.
 async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended {
-    let limits = shared.limits();
-    let now = shared.now();
-    if let Some(why) = shared.enter(|core, _| core.login_wait(server.address, now)).flatten() {
-        return Ended::NotHeard(about(server, &why));
-    }
-    let connecting = timeout(limits.tcp + limits.ready, shared.connector.connect(server, limits));
+    // Said before the state is looked at: a drain that finds nobody listening then has told everybody.
+    let _listening = Listening::begin(shared);
     let connection = tokio::select! {
-        connected = connecting => match connected {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => {
-                let failed = super::open::failure(&shared.connector, &error);
-                if failed.kind == Kind::Login {
-                    let now = shared.now();
-                    shared.enter(|core, effects| core.login_refused(server.address, &failed, now, effects));
-                }
-                return Ended::NotHeard(about(server, &failed.message));
-            }
-            Err(_) => return Ended::NotHeard(format!("{server} was not ready in time")),
+        biased;
+        () = looks_no_more(shared) => return Ended::Obsolete,
+        connected = connect(shared, server) => match connected {
+            Ok(connection) => connection,
+            Err(why) => return Ended::NotHeard(why),
         },
-        () = shared.signals.refresh.notified() => return Ended::NotHeard(format!("{server} hung in a round")),
     };
-    let ended = rounds(shared, server, &connection).await;
+    let ended = tokio::select! {
+        biased;
+        () = looks_no_more(shared) => Ended::Obsolete,
+        ended = rounds(shared, server, &connection) => ended,
+    };
     let by = Instant::now() + Duration::from_millis(500);
     let _ = tokio::time::timeout_at(by, connection.close(by)).await;
     ended
+}
+
+/// Whoever waits for the last socket hears of this one's end.
+struct Listening<'a, C: Connector>(&'a Shared<C>);
+
+impl<'a, C: Connector> Listening<'a, C> {
+    fn begin(shared: &'a Shared<C>) -> Listening<'a, C> {
+        shared.listening.store(true, Ordering::SeqCst);
+        Listening(shared)
+    }
+}
+
+impl<C: Connector> Drop for Listening<'_, C> {
+    fn drop(&mut self) {
+        self.0.listening.store(false, Ordering::SeqCst);
+        self.0.signals.waiting.notify_waiters();
+    }
+}
+
+async fn looks_no_more<C: Connector>(shared: &Arc<Shared<C>>) {
+    loop {
+        let changed = shared.signals.state.notified();
+        if !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// Somebody wants a round now, and this one has had time enough.
+async fn replaced<C: Connector>(shared: &Arc<Shared<C>>) {
+    tokio::time::sleep(HANGS_AFTER).await;
+    shared.signals.refresh.notified().await;
+}
+
+async fn connect<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Result<C::Connection, String> {
+    let limits = shared.limits();
+    let now = shared.now();
+    if let Some(why) = shared.enter(|core, _| core.login_wait(server.address, now)).flatten() {
+        return Err(about(server, &why));
+    }
+    let connected = tokio::select! {
+        connected = timeout(limits.tcp + limits.ready, shared.connector.connect(server, limits)) => connected,
+        () = replaced(shared) => return Err(format!("{server} hung in a round")),
+    };
+    match connected {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => {
+            let failed = super::open::failure(&shared.connector, &error);
+            if failed.kind == Kind::Login {
+                let now = shared.now();
+                shared.enter(|core, effects| core.login_refused(server.address, &failed, now, effects));
+            }
+            Err(about(server, &failed.message))
+        }
+        Err(_) => Err(format!("{server} was not ready in time")),
+    }
 }
 
 async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connection: &C::Connection) -> Ended {
@@ -211,10 +261,10 @@ async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connecti
                 }
             }
             () = connection.closed() => return Ended::Lost,
+            () = connection.takes_no_more() => return Ended::Lost,
             () = shared.signals.refresh.notified() => {}
             () = shared.signals.discovery.notified() => {
-                let settings = shared.settings.load();
-                if !settings.discovery || !shared.enter(|core, _| core.state().looks()).unwrap_or(false) {
+                if !shared.settings.load().discovery {
                     return Ended::Obsolete;
                 }
             }
@@ -227,11 +277,13 @@ async fn rounds<C: Connector>(shared: &Arc<Shared<C>>, server: &Server, connecti
     }
 }
 
-/// The settings' time, a tenth more or less.
 fn poll_after<C: Connector>(shared: &Arc<Shared<C>>) -> Duration {
-    let every = shared.settings.load().discover_every;
-    let spread = shared.now().0 % 2000;
-    every.mul_f64(0.9 + spread as f64 / 10_000.0)
+    spread(shared, shared.settings.load().discover_every)
+}
+
+/// A tenth more or less.
+fn spread<C: Connector>(shared: &Shared<C>, time: Duration) -> Duration {
+    time.mul_f64(0.9 + (shared.now().0 % 2000) as f64 / 10_000.0)
 }
 
 async fn round<C: Connector>(
@@ -241,7 +293,7 @@ async fn round<C: Connector>(
 ) -> Result<RingChange, String> {
     let answer = tokio::select! {
         answer = timeout(ROUND_WITHIN, shared.connector.discover(connection)) => answer,
-        () = shared.signals.refresh.notified() => return Err(format!("{server} hung in a round")),
+        () = replaced(shared) => return Err(format!("{server} hung in a round")),
     };
     let found = match answer {
         Ok(Ok(found)) if !found.is_empty() => found,
@@ -250,10 +302,16 @@ async fn round<C: Connector>(
         Err(_) => return Err(format!("{server} did not say in time who is there")),
     };
     let settings = shared.settings.load_full();
+    // What answers names itself as it was dialled, if it does not know better: that is translated already.
+    let itself = found.iter().position(|found| found.address == server.address);
     let found: Vec<Server> = found
         .into_iter()
-        .filter(|found| settings.filter.lets_pass(found))
-        .map(|found| Server { address: settings.translate.apply(found.address), ..found })
+        .enumerate()
+        .filter(|(_, found)| settings.filter.lets_pass(found))
+        .map(|(at, found)| {
+            let address = if Some(at) == itself { found.address } else { settings.translate.apply(found.address) };
+            Server { address, ..found }
+        })
         .collect();
     let now = shared.now();
     let change = shared.enter(|core, effects| {

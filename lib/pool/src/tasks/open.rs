@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     connect::{Connection, Connector, Limits},
-    core::{Failed, Open},
+    core::{Failed, Open, State},
     error::Kind,
     outage::one_line,
     shared::{Entry, Shared},
@@ -23,9 +23,12 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
     loop {
         super::fail_point("pool-openers-panic");
         let now = shared.now();
-        let Some(next) = shared.enter(|core, effects| core.reconcile(now, &mut opens, effects)) else {
-            return std::future::pending().await;
-        };
+        let looked = shared.enter(|core, effects| (core.reconcile(now, &mut opens, effects), core.state()));
+        let Some((next, state)) = looked else { return std::future::pending().await };
+        if state != State::Active {
+            // Nobody wants them any more, and a drain waits until they are gone.
+            connects.abort_all();
+        }
         for open in opens.drain(..) {
             let promise = Promise { shared: shared.clone(), open: Some(open) };
             connects.spawn(connect(shared.clone(), promise));

@@ -39,9 +39,18 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
 }
 
 async fn watch<C: Connector>(shared: Arc<Shared<C>>, key: Key, entry: Arc<Entry<C>>) {
+    let closed = || format!("{} closed the connection", entry.server);
     let why = tokio::select! {
-        () = entry.connection.closed() => format!("{} closed the connection", entry.server),
+        biased;
+        () = entry.connection.closed() => closed(),
         why = heartbeat(&shared, key, &entry) => why,
+        () = entry.connection.takes_no_more() => {
+            let (why, now) = (format!("{} takes no more on the connection", entry.server), shared.now());
+            shared.enter(|core, effects| core.goes(key, &why, now, effects));
+            // It gives no signs of life any more; whoever waits for an answer has a deadline.
+            entry.connection.closed().await;
+            closed()
+        }
     };
     // What is in flight on it must not keep the socket.
     let now = shared.now();

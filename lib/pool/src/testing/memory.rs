@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -140,13 +141,20 @@ pub struct Memory {
     /// Connects under way by this pool, and the most there ever were.
     under_way: Arc<(AtomicUsize, AtomicUsize)>,
     limits: Arc<Mutex<Option<Limits>>>,
+    names: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 impl Memory {
     /// So many servers, whose connections carry so many requests at once.
     pub fn new(servers: usize, streams: u32) -> Memory {
         let hosts = (0..servers).map(|at| (address(at), Arc::new(Host::default())));
-        Memory { hosts: Arc::new(hosts.collect()), streams, under_way: Arc::default(), limits: Arc::default() }
+        Memory {
+            hosts: Arc::new(hosts.collect()),
+            streams,
+            under_way: Arc::default(),
+            limits: Arc::default(),
+            names: Arc::default(),
+        }
     }
 
     /// The same servers, for another pool.
@@ -169,6 +177,11 @@ impl Memory {
     /// What the pool said last.
     pub fn limits(&self) -> Option<Limits> {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this name with its port leads to that server; until then it leads nowhere.
+    pub fn lead(&self, name: &str, at: usize) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), at);
     }
 
     /// A pool on these servers that goes by tokio's clock.
@@ -358,6 +371,11 @@ impl Connector for Memory {
         on.wire.host.asked_who.fetch_add(1, Ordering::SeqCst);
         on.ask("who").await?;
         Ok(on.wire.host.behaviour().knows.clone())
+    }
+
+    async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        let led = self.names.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        led.map(|at| vec![address(at)]).ok_or_else(|| io::Error::other("no such name"))
     }
 
     fn verdict(&self, error: &MemoryError) -> Verdict {

@@ -243,6 +243,37 @@ pub async fn pl_86_an_idempotent_request_survives_a_server<R: Rig>() {
     }
 }
 
+/// PL-40 PL-42
+pub async fn pl_40_what_is_worn_is_replaced_first_and_closed_then<R: Rig>() {
+    let rig = R::start(1).await;
+    let settings = Settings { decay_per_billion: Some(1_000_000_000), ..settings(&rig, 1, 2) };
+    let pool = full(&rig, settings, 2).await;
+    for replaced in 1..=4 {
+        pool.with(Want::within(PATIENCE), R::ask).await.expect("worn ones serve on");
+        eventually("it is replaced", || pool.counters().decayed >= replaced).await;
+        assert!(pool.status().open >= 2, "never fewer");
+    }
+    eventually("of its size", || rig.open(0) == 2 && pool.status().open == 2).await;
+}
+
+/// PL-81
+pub async fn pl_81_a_server_that_answers_nothing_is_passed_by<R: Rig>() {
+    let rig = R::start(3).await;
+    let pool = full(&rig, settings(&rig, 3, 2), 6).await;
+    let silent = rig.server(0);
+    for _ in 0..5 {
+        let want = Want::within(Duration::from_millis(30)).on(&silent);
+        failed::<R, _>(pool.with(want, R::hang).await, Kind::UseTimeout);
+        assert!(pool.control().ready(6, Instant::now() + PATIENCE).await);
+    }
+    let state = || pool.status().servers.iter().find(|one| one.server.address == silent.address).map(|one| one.state);
+    eventually("it is suspected", || state() == Some(ServerState::Suspect)).await;
+    for _ in 0..10 {
+        let server = pool.get(Want::within(PATIENCE)).await.expect("there are others").server().address;
+        assert_ne!(server, silent.address);
+    }
+}
+
 /// PL-1 PL-101
 pub async fn pl_101_commands_work_right_after_the_start<R: Rig>() {
     let rig = R::start(1).await;

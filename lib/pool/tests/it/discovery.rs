@@ -88,6 +88,25 @@ async fn pl_54_addresses_are_translated_and_servers_filtered() {
     assert_eq!(unwanted.accepted(), 0);
 }
 
+/// PL-10 PL-54: a server that names itself by the address it was dialled at has been translated already.
+#[tokio::test]
+async fn pl_54_an_address_is_translated_once() {
+    let node = Node::start().await;
+    let announced = "10.255.0.1:9042".parse().unwrap();
+    let elsewhere = "10.255.0.2:9042".parse().unwrap();
+    node.knows(&[node.server("a")]);
+    let table = BTreeMap::from([(announced, node.address()), (node.address(), elsewhere)]);
+    let settings = Settings {
+        servers: vec![announced.to_string()],
+        translate: Translate { table, hook: None },
+        ..looking(&[&node])
+    };
+    let pool = full(settings, Lines::exclusive(), 2).await;
+    eventually("known by name", || names(&pool) == ["a"]).await;
+    assert_eq!(pool.status().servers[0].server.address, node.address());
+    assert_eq!((pool.status().open, pool.status().servers[0].state), (2, ServerState::Up));
+}
+
 #[tokio::test]
 async fn pl_50_pl_167_a_notice_starts_a_round_and_one_bad_round_removes_nobody() {
     let (one, two) = (Node::start().await, Node::start().await);

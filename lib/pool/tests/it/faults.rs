@@ -13,6 +13,7 @@ use std::{
 use honeyflow_pool::{
     Connection, Connector, Drain, Limits, Pool, Provider, Server, ServerState, Settings, SettingsError, Verdict, Want,
     clock::TokioClock,
+    settings::{SpeculateAfter, Start},
     testing::memory::{self, Memory},
 };
 use tokio::{
@@ -187,6 +188,27 @@ async fn pl_161_a_server_that_stands_still_is_left_closed_and_taken_back_in_time
     assert_eq!((state(&pool, 0), cluster.host(0).open()), (ServerState::Up, 2));
 }
 
+/// PL-85 PL-161: whoever asks is rescued in time, as many as they are, and the server is found out all the same.
+#[tokio::test(start_paused = true)]
+async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_it() {
+    let cluster = delayed(3, 100, Duration::from_millis(20));
+    let speculate_after = SpeculateAfter::Time(Duration::from_millis(60));
+    let pool = cluster.pool(Settings { speculate_after, ..of(3) }, 7).expect("good settings");
+    assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
+    let load = {
+        let pool = pool.clone();
+        Load::start(64, move |_| {
+            let (pool, want) = (pool.clone(), Want::within(2 * SECOND).idempotent());
+            async move { pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok() }
+        })
+    };
+    sleep(2 * SECOND).await;
+    cluster.host(0).silent(true);
+    sleep(3 * SECOND).await;
+    assert_eq!(state(&pool, 0), ServerState::Suspect, "{:?}", pool.status());
+    assert_eq!(load.failed(), 0, "of {}", load.done());
+}
+
 /// PL-164: no answer to the first packet, and none to the first word.
 #[tokio::test(start_paused = true)]
 async fn pl_164_silence_while_connecting_is_bounded_backed_off_and_nobody_elses_business() {
@@ -274,7 +296,7 @@ async fn pl_185_a_pool_of_exclusive_connections_does_what_bare_ones_do() {
     sleep(10 * SECOND).await;
     let done = pooled.done();
     drop(pooled);
-    let limits = Limits { tcp: SECOND, ready: SECOND, write: SECOND };
+    let limits = Limits { tcp: SECOND, ready: SECOND, write: SECOND, silence: SECOND };
     let mut links = Vec::new();
     for _ in 0..2 {
         links.push(cluster.connect(&server(0), limits).await.expect("it is there"));
@@ -309,6 +331,135 @@ impl Provider for Live {
     fn changed(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.changed.notified())
     }
+}
+
+/// PL-81 PL-71: whoever hears of it first, the clock or the caller.
+#[tokio::test(start_paused = true)]
+async fn pl_81_a_use_that_is_not_answered_counts_once() {
+    for streams in [1, 64] {
+        let cluster = Memory::new(3, streams);
+        let pool = full(&cluster, 3).await;
+        for number in 1..=5 {
+            let want = Want::within(Duration::from_millis(100)).on(&server(0));
+            pool.with(want, |loan| memory::ask(loan, "hang")).await.unwrap_err();
+            assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
+            assert_eq!(pool.counters().use_timeouts, number, "{streams} streams");
+            let expected = if number < 5 { ServerState::Up } else { ServerState::Suspect };
+            assert_eq!(state(&pool, 0), expected, "{streams} streams, {number} times");
+        }
+        // A loan that nobody gives back in time is the clock's alone.
+        if streams == 1 {
+            let kept = pool.get(Want::within(Duration::from_millis(100)).on(&server(1))).await.unwrap();
+            sleep(SECOND).await;
+            drop(kept);
+            assert_eq!(pool.counters().use_timeouts, 6);
+        }
+    }
+}
+
+/// PL-81: of a loan that its holder uses as it likes, the holder says what became of it.
+#[tokio::test(start_paused = true)]
+async fn pl_81_whoever_holds_a_loan_says_what_an_error_means() {
+    let cluster = Memory::new(3, 64);
+    let pool = full(&cluster, 3).await;
+    for (word, at, suspected) in [("refuse", 0, false), ("overloaded", 1, true)] {
+        for _ in 0..5 {
+            assert_eq!(state(&pool, at), ServerState::Up);
+            let mut loan = pool.get(Want::default().on(&server(at))).await.unwrap();
+            let error = loan.ask(word).await.unwrap_err();
+            loan.judge(&error);
+            loan.judge(&error);
+        }
+        assert_eq!(state(&pool, at) == ServerState::Suspect, suspected, "{word}");
+    }
+    assert_eq!((pool.counters().use_errors, pool.counters().suspicions), (10, 1));
+}
+
+fn looking(servers: u16) -> Settings {
+    // Whatever hangs is not ended by its own limits.
+    let (tcp_timeout, handshake_timeout) = (60 * SECOND, 60 * SECOND);
+    Settings { discovery: true, start_jitter: Duration::ZERO, tcp_timeout, handshake_timeout, ..of(servers) }
+}
+
+/// PL-14 PL-50
+#[tokio::test(start_paused = true)]
+async fn pl_50_a_server_that_answers_one_round_and_hangs_up_is_not_dialled_without_a_pause() {
+    let cluster = Memory::new(1, 1);
+    let host = cluster.host(0).clone();
+    host.knows(&[server(0)]);
+    let _pool = cluster.pool(Settings { start: Start::Inactive, ..looking(1) }, 7).unwrap();
+    let hanging_up = tokio::spawn({
+        let host = host.clone();
+        async move {
+            loop {
+                sleep(Duration::from_millis(1)).await;
+                host.restart();
+            }
+        }
+    });
+    sleep(20 * SECOND).await;
+    assert!((8..=13).contains(&host.accepted()), "dialled {} times in 20 s", host.accepted());
+    hanging_up.abort();
+}
+
+/// PL-5 PL-6: whatever was under way, the socket of discovery among it.
+#[tokio::test(start_paused = true)]
+async fn pl_5_a_disabled_pool_has_no_socket() {
+    for streams in [1, 64] {
+        // Silent from the start: all of them hang while they are opened.
+        let cluster = Memory::new(1, streams);
+        let host = cluster.host(0).clone();
+        host.silent(true);
+        let pool = cluster.pool(looking(1), 7).unwrap();
+        sleep(SECOND).await;
+        assert!(host.open() >= 2, "{}", host.open());
+        pool.control().disable(Drain::within(Duration::ZERO)).await;
+        assert_eq!((host.open(), pool.status().servers[0].opening), (0, 0));
+        // In the midst of a round.
+        let cluster = Memory::new(1, streams);
+        let host = cluster.host(0).clone();
+        host.knows(&[server(0)]);
+        let pool = cluster.pool(looking(1), 7).unwrap();
+        assert!(pool.control().ready(2, Instant::now() + 10 * SECOND).await);
+        let asked = host.asked_who();
+        sleep(SECOND).await;
+        host.silent(true);
+        pool.control().refresh();
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!((host.asked_who(), host.open()), (asked.max(1) + 1, 3));
+        pool.control().disable(Drain::within(Duration::ZERO)).await;
+        assert_eq!(host.open(), 0);
+        let accepted = host.accepted();
+        host.silent(false);
+        sleep(10 * SECOND).await;
+        assert_eq!((host.open(), host.accepted()), (0, accepted), "and opens none");
+    }
+}
+
+/// PL-50: asking for a round in the midst of a good one gives another, and breaks none.
+#[tokio::test(start_paused = true)]
+async fn pl_50_a_round_that_is_asked_for_breaks_none_that_is_well() {
+    let cluster = Memory::new(1, 1);
+    let host = cluster.host(0).clone();
+    host.knows(&[server(0)]);
+    host.delay(Duration::from_millis(100));
+    let pool = cluster.pool(Settings { start: Start::Inactive, ..looking(1) }, 7).unwrap();
+    sleep(SECOND).await;
+    assert_eq!((host.asked_who(), host.accepted()), (1, 1));
+    for _ in 0..3 {
+        pool.control().refresh();
+        sleep(Duration::from_millis(50)).await;
+    }
+    sleep(SECOND).await;
+    assert_eq!(host.accepted(), 1, "the same connection");
+    assert_eq!((host.asked_who(), pool.counters().rounds_ok, pool.counters().rounds_failed), (3, 3, 0));
+    // One that hangs makes way.
+    host.silent(true);
+    pool.control().refresh();
+    sleep(2 * SECOND).await;
+    pool.control().refresh();
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(host.accepted(), 2, "another connection");
 }
 
 /// PL-169: ten thousand callers a second that leave at any time, and ten changes of settings a second, good and bad.

@@ -16,6 +16,8 @@ mod faults;
 #[cfg(feature = "testing")]
 mod keys;
 mod lines;
+#[cfg(feature = "testing")]
+mod names;
 mod node;
 mod opening;
 mod outage;

@@ -183,6 +183,44 @@ mod restarts {
         assert_eq!(pool.status().state, State::Active);
     }
 
+    /// PL-74: discovery that panics again and again takes neither the ring nor a request with it.
+    #[tokio::test]
+    async fn pl_74_requests_go_on_while_discovery_panics() {
+        let nodes = [Node::start().await, Node::start().await];
+        nodes.iter().for_each(|node| node.knows(&[nodes[0].server("a"), nodes[1].server("b")]));
+        let settings = Settings { discovery: true, ..plain(&[&nodes[0], &nodes[1]]) };
+        let pool = full(settings, Lines::shared(10), 4).await;
+        let asking = |_| {
+            let pool = pool.clone();
+            tokio::spawn(async move {
+                for _ in 0..200 {
+                    pool.with(Want::within(PATIENCE), |loan| lines::ask(loan, "x")).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+            })
+        };
+        let callers: Vec<_> = (0..8).map(asking).collect();
+        eventually("both have names", || pool.counters().rounds_ok > 0).await;
+        // A round that fails leads back to the beginning; fewer panics than make the pool give up.
+        nodes.iter().for_each(|node| node.knows(&[]));
+        for _ in 0..8 {
+            planted::plant(Some("pool-discovery-panics"));
+            eventually("it has panicked", || {
+                pool.control().refresh();
+                planted::current().is_none()
+            })
+            .await;
+            assert_eq!((pool.status().state, pool.status().servers.len()), (State::Active, 2));
+        }
+        for caller in callers {
+            crate::within("all answers", caller).await.unwrap();
+        }
+        let rounds = pool.counters().rounds_ok;
+        nodes.iter().for_each(|node| node.knows(&[nodes[0].server("a"), nodes[1].server("b")]));
+        pool.control().refresh();
+        eventually("it looks again", || pool.counters().rounds_ok > rounds).await;
+    }
+
     /// A request that changes its mind at once: enough to make tasks look.
     fn futures_now(pool: &Pool<Lines>) -> impl Sized {
         let mut get = Box::pin(pool.get(Want::within(Duration::from_millis(1))));

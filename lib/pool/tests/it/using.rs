@@ -10,7 +10,10 @@ use std::{
 
 use honeyflow_pool::{Executed, Kind, Server, ServerState, Settings, Want, settings::SpeculateAfter};
 use honeyflow_runtime::Class;
-use tokio::time::Instant;
+use tokio::{
+    sync::{Barrier, Notify},
+    time::Instant,
+};
 
 use crate::{
     eventually, full,
@@ -339,6 +342,55 @@ async fn pl_86_a_further_try_goes_elsewhere_only_if_that_is_safe() {
     run(Want::default(), "!bad").await.unwrap_err();
     assert_eq!(seen.lock().unwrap().len(), 1, "a bad request is bad everywhere");
     assert_eq!(pool.counters().retries, 2);
+}
+
+/// PL-90: the last server did nothing, and the one before it may have done everything.
+#[tokio::test]
+async fn pl_90_what_an_earlier_try_may_have_done_is_not_forgotten() {
+    let nodes = [Node::start().await, Node::start().await];
+    let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
+    let calls = AtomicUsize::new(0);
+    let run = pool.with(Want::default().idempotent(), |loan| {
+        let command = if calls.fetch_add(1, Ordering::SeqCst) == 0 { "die" } else { "overloaded" };
+        lines::ask(loan, command)
+    });
+    let error = run.await.unwrap_err();
+    assert_eq!((calls.load(Ordering::SeqCst), error.tries.len()), (2, 1));
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown), "{error}");
+}
+
+/// PL-90 PL-85: of two at once, the one that failed first counts as well.
+#[tokio::test]
+async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
+    for fails_first in [0, 1] {
+        let nodes = [Node::start().await, Node::start().await];
+        let settings = Settings {
+            speculate_after: SpeculateAfter::Time(Duration::from_millis(1)),
+            speculate_budget: 100,
+            ..plain(&[&nodes[0], &nodes[1]])
+        };
+        let pool = full(settings, Lines::shared(10), 4).await;
+        let (calls, both, failed) = (AtomicUsize::new(0), Barrier::new(2), Notify::new());
+        let run = pool.with(Want::within(crate::PATIENCE).idempotent(), |loan| {
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            let (both, failed) = (&both, &failed);
+            async move {
+                both.wait().await;
+                if call == fails_first {
+                    let lost = lines::ask(loan, "die").await;
+                    failed.notify_one();
+                    return lost;
+                }
+                failed.notified().await;
+                // The other has been looked at by then: they are polled together.
+                tokio::task::yield_now().await;
+                lines::ask(loan, "overloaded").await
+            }
+        });
+        let error = within("an error", run).await.unwrap_err();
+        assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown), "{error}");
+        assert_eq!((calls.load(Ordering::SeqCst), error.tries.len()), (2, 1), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,11 @@ pub struct Failure {
 }
 
 impl Tally {
+    /// Idempotent ones, so far.
+    pub fn failures(&self) -> usize {
+        self.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn complain(&self, what: String) {
         *self.complaint.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }

@@ -3,6 +3,10 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,11 +15,17 @@ use honeyflow_pool::settings::Translate;
 use honeyflow_services::Cassandras;
 use tokio::time::Instant;
 
-use super::{ground::stand_in, proxy::Proxy};
+use super::{
+    ground::stand_in,
+    proxy::{Ears, Proxy},
+    tap::Tap,
+};
 
 pub struct Nodes {
     cluster: Cassandras,
     proxies: Vec<Proxy>,
+    /// Passed on by each of them.
+    requests: Vec<Arc<AtomicU64>>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -35,9 +45,17 @@ impl Nodes {
         // Of their own: what the client leaves behind is counted on its runtime.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let before = |server: SocketAddr| runtime.block_on(Proxy::start(stand_in(server), server));
-        let proxies: Result<Vec<Proxy>, _> = cluster.addresses().into_iter().map(before).collect();
-        Ok(Nodes { cluster, proxies: proxies.map_err(|error| error.to_string())?, runtime })
+        let requests: Vec<Arc<AtomicU64>> = (0..COUNT).map(|_| Arc::default()).collect();
+        let before = |(server, count): (SocketAddr, &Arc<AtomicU64>)| {
+            runtime.block_on(Proxy::start_with(stand_in(server), server, counting(count)))
+        };
+        let proxies: Result<Vec<Proxy>, _> = cluster.addresses().into_iter().zip(&requests).map(before).collect();
+        Ok(Nodes { cluster, proxies: proxies.map_err(|error| error.to_string())?, requests, runtime })
+    }
+
+    /// How many have gone to each, since the beginning.
+    pub fn requests(&self) -> Vec<u64> {
+        self.requests.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     pub fn proxies(&self) -> &[Proxy] {
@@ -95,7 +113,9 @@ impl Nodes {
         let known = self.cluster.addresses();
         let next = u8::try_from(known.len() + 1).map_err(|error| error.to_string())?;
         let server = SocketAddr::from(([127, 0, 0, next], known[0].port()));
-        let proxy = self.runtime.spawn(Proxy::start(stand_in(server), server)).await;
+        let requests = Arc::default();
+        let proxy = self.runtime.spawn(Proxy::start_with(stand_in(server), server, counting(&requests))).await;
+        self.requests.push(requests);
         self.proxies.push(proxy.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?);
         tokio::task::block_in_place(|| self.cluster.join()).map(drop).map_err(|error| error.to_string())
     }
@@ -110,11 +130,15 @@ impl Nodes {
 
     /// # Errors
     /// If there is no such node.
+    pub fn kill(&mut self, number: usize) -> Result<(), String> {
+        self.cluster.node_mut(number).ok_or("no such node")?.kill();
+        Ok(())
+    }
+
+    /// # Errors
+    /// If there is no such node.
     pub fn kill_all(&mut self) -> Result<(), String> {
-        (0..COUNT.into()).try_for_each(|number| {
-            self.cluster.node_mut(number).ok_or("no such node")?.kill();
-            Ok(())
-        })
+        (0..COUNT.into()).try_for_each(|number| self.kill(number))
     }
 
     /// One after the other; returns when all know each other again.
@@ -163,4 +187,14 @@ impl Nodes {
             node.start().map_err(|error| error.to_string())
         })
     }
+}
+
+fn counting(requests: &Arc<AtomicU64>) -> Ears {
+    let requests = Arc::clone(requests);
+    Arc::new(move || {
+        let (mut tap, requests) = (Tap::default(), Arc::clone(&requests));
+        Box::new(move |bytes| {
+            requests.fetch_add(tap.hear(bytes), Ordering::Relaxed);
+        })
+    })
 }

@@ -232,6 +232,27 @@ pub async fn hv_65_a_calendar_quota_begins_anew_with_its_window(t: &Table<'_>) {
     assert!(matches!(denied.why, Denial::Empty { retry_ms, .. } if retry_ms > day), "{denied:?}");
 }
 
+/// Raised, the difference is there at once; lowered, what was used stays used.
+pub async fn hv_71_a_quota_that_changes_in_its_window_counts_what_was_used(t: &Table<'_>) {
+    let bee = t.bee().await;
+    let mut version = set(&bee, "quota", Rule::count(10)).await;
+    let day = 86_400_000;
+    let now_ms = bee.view().await.head.hive_ms;
+    let window = Window { start_ms: now_ms - day, end_ms: now_ms + day };
+    let take = |window, permits| vec![Exact { window: Some(window), ..cost("quota", 1, permits) }];
+    assert_eq!(exact(&bee, take(window, 6)).await, Ok(vec![4]));
+    for (max, left) in [(20, 14), (8, 2), (5, 0)] {
+        let change = Request::Set { limit: "quota".into(), was: Some(version), rule: Rule::count(max), after_ms: 0 };
+        let Reply::Set { version: set, .. } = bee.limit(change).await else { panic!("not set") };
+        version = set;
+        if !t.step_clock(2 * HEARTBEAT_MS.cast_signed() + 1).await {
+            return;
+        }
+        bee.beat().await;
+        assert_eq!(exact(&bee, take(window, 0)).await, Ok(vec![left]), "{max}");
+    }
+}
+
 pub async fn hv_69_peek_takes_nothing_and_refund_gives_back(t: &Table<'_>) {
     let bee = t.bee().await;
     set(&bee, API, still(5)).await;

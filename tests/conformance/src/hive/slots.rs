@@ -6,7 +6,7 @@ use honeyflow_hive::{
     contract::limit::{Key, Reply, Request, Rule, Slots, SlotsHeld, Undefined},
 };
 
-use super::{Bee, RACERS, Table, bee::fresh_id, limit::set};
+use super::{Bee, HEARTBEAT_MS, RACERS, Table, bee::fresh_id, limit::set};
 
 const CALLS: &str = "calls";
 
@@ -65,7 +65,6 @@ pub async fn hv_68_slots_of_the_dead_return(t: &Table<'_>) {
 }
 
 /// What a node has said is remembered for as long as something it said before may still come, and then forgotten.
-/// Not of stores that keep it with the node.
 pub async fn hv_72_that_a_node_has_no_slots_is_forgotten(t: &Table<'_>) {
     let bee = t.bee().await;
     let term = bee.term("queen").await;
@@ -85,6 +84,27 @@ pub async fn hv_72_that_a_node_has_no_slots_is_forgotten(t: &Table<'_>) {
     assert_eq!(bee.call(sweep(0)).await, HiveReply::Swept { events: 0, buckets: 2 }, "and what it has is 0");
     assert_eq!(bee.call(sweep(0)).await, HiveReply::Swept { events: 0, buckets: 0 });
     assert_eq!(slots(&bee, 1, 3).await.has, 3, "nothing is known of it");
+}
+
+/// What is in use is torn from nobody; but everybody hears that there are fewer.
+pub async fn hv_68_fewer_slots_are_told_to_everybody(t: &Table<'_>) {
+    let (one, other) = (t.bee().await, t.bee().await);
+    let version = set(&one, CALLS, Rule::count(10)).await;
+    assert_eq!((slots(&one, 1, 6).await.has, slots(&other, 1, 4).await.has), (6, 4));
+    let lower = Request::Set { limit: CALLS.into(), was: Some(version), rule: Rule::count(5), after_ms: 0 };
+    assert!(matches!(one.limit(lower).await, Reply::Set { .. }));
+    assert_eq!(slots(&one, 2, 6).await.over, 0, "not yet");
+    if !t.step_clock(2 * HEARTBEAT_MS.cast_signed() + 1).await {
+        return;
+    }
+    let held = slots(&one, 3, 6).await;
+    assert_eq!((held.has, held.free, held.over, held.max), (6, 0, 5, 5));
+    let held = slots(&other, 2, 9).await;
+    assert_eq!((held.has, held.free, held.over), (4, 0, 5), "nobody gets more");
+    assert_eq!(slots(&other, 3, 1).await.over, 2);
+    let held = slots(&one, 4, 3).await;
+    assert_eq!((held.has, held.free, held.over), (3, 1, 0));
+    assert_eq!(slots(&other, 4, 9).await.has, 2, "as many as there are");
 }
 
 pub async fn hv_68_who_has_not_joined_has_no_slots(t: &Table<'_>) {

@@ -123,7 +123,7 @@ impl Node {
                     self.waited += u64::from(waited_ns > 0);
                 }
                 Effect::Draw { want, need, book } => draws.push(Draw { started_ns: now_ns, want, need, book }),
-                Effect::Refuse { .. } | Effect::Take { .. } | Effect::Hold { .. } => {}
+                Effect::Refuse { .. } | Effect::Take { .. } | Effect::Hold { .. } | Effect::GiveBack { .. } => {}
             }
         }
         for draw in &draws {

@@ -126,6 +126,12 @@ impl Core {
                 self.fail(waiting, Failure::reject("bad-event", message));
                 return;
             };
+            // No database of ours keeps it whole, and a write that it refuses would be tried for ever.
+            if [entity, &*key].iter().any(|text| text.contains('\0')) {
+                let message = format!("the entity or key of event {number} contains a NUL character");
+                self.fail(waiting, Failure::reject("bad-event", message));
+                return;
+            }
             let payload: Option<Arc<str>> = value.get("payload").map(|payload| payload.to_string().into());
             let bytes = payload.as_ref().map_or(0, |payload| payload.len());
             // Whoever reads it would park it: better the one who wrote it.

@@ -129,6 +129,9 @@ fn wait(step: &Step, item: &ToEvaluate, input: &Value, variables: &Variables) ->
     let setting = |wanted: &str| step.expressions.iter().find(|(name, _)| &**name == wanted);
     let key = match (setting("key"), setting("match")) {
         (Some((_, key)), _) => match evaluate(key, "key", input, variables)? {
+            Value::String(key) if key.contains('\0') => {
+                return Err(Failure::reject("bad-key", "key gave a text with a NUL character, which no event has"));
+            }
             Value::String(key) => Some(key.into()),
             Value::Number(key) => Some(key.to_string().into()),
             other => {

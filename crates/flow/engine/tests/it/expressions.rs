@@ -170,6 +170,8 @@ fn wf_33_emitted_events_are_bounded() {
         (event("k".into(), "x".repeat(1 << 20).into()), "payload-too-large", "has 1048578 bytes, the limit is 1048576"),
         (many.into(), "too-many-events", "1001 events, the limit is 1000"),
         (json!({ "entity": "", "key": "k" }), "bad-event", "needs `entity` and `key`"),
+        (event("a\0b".into(), json!(1)), "bad-event", "contains a NUL character"),
+        (json!({ "entity": "a\0b", "key": "k" }), "bad-event", "contains a NUL character"),
     ] {
         let (_, failure) = emits(&input);
         let failure = failure.expect("parked at once");

@@ -36,7 +36,7 @@ pub fn json(cell: &Value) -> Json {
             pairs.iter().filter_map(|(name, element)| Some((text(name)?, json(element)))).collect::<Map<_, _>>().into()
         }
         Value::User(fields) => {
-            fields.iter().map(|(name, field)| (name.clone(), json(field))).collect::<Map<_, _>>().into()
+            fields.iter().map(|(name, field)| (name.to_string(), json(field))).collect::<Map<_, _>>().into()
         }
     }
 }

@@ -52,12 +52,12 @@ pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
         }
         Type::User(of) => {
             let given = value.as_object()?;
-            let known = |name: &String| of.fields.iter().any(|field| field.name == *name);
+            let known = |name: &String| of.fields.iter().any(|field| *field.name == **name);
             if !given.keys().all(known) {
                 return None;
             }
             let field = |field: &honeyflow_cassandra::wire::Field| {
-                Some((field.name.clone(), cell(given.get(&field.name).unwrap_or(&Json::Null), &field.kind)?))
+                Some((field.name.clone(), cell(given.get(&*field.name).unwrap_or(&Json::Null), &field.kind)?))
             };
             Value::User(of.fields.iter().map(field).collect::<Option<_>>()?)
         }

@@ -57,9 +57,11 @@ pub struct Connection {
     origin: Origin,
     answer_bytes_max: usize,
     tasks: Tasks,
-    /// By the task that drives it.
+    /// Nothing comes or goes any more.
     ended: watch::Receiver<bool>,
-    /// Takes nothing new: the server has said goodbye, or does not know us any more.
+    /// Nothing new is taken. Over HTTP/2 that is not the end: what is under way is still answered.
+    leaving: watch::Receiver<bool>,
+    /// Of HTTP/1.1: the server has said goodbye, or does not know us any more.
     worn: AtomicBool,
     pulse: Arc<Pulse>,
 }
@@ -175,6 +177,14 @@ impl pool::Connection for Connection {
     async fn closed(&self) {
         // An error says that the driver is gone: the same.
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+
+    async fn takes_no_more(&self) {
+        match self.carrier {
+            // Of one request at a time, its end is all there is to hear.
+            Carrier::One(_) => std::future::pending().await,
+            Carrier::Two(_) => drop(self.leaving.clone().wait_for(|leaving| *leaving).await),
+        }
     }
 
     async fn probe(&self, by: Instant) -> bool {

@@ -1,6 +1,6 @@
 //! Search servers as the pool sees them: how to open a connection, who else is there, what an error means.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -130,6 +130,10 @@ impl<D: Dial> pool::Connector for Search<D> {
         let servers = members.iter().map(|member| Server::at(member.address).named(member.id.as_str())).collect();
         self.members.store(Arc::new(members));
         Ok(servers)
+    }
+
+    async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
+        self.dial.look_up(name).await
     }
 
     fn verdict(&self, error: &Error) -> Verdict {

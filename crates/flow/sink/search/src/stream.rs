@@ -1,4 +1,4 @@
-//! A byte stream that knows when it last read something, and that gives up on a peer that takes nothing.
+//! A byte stream that knows when it last read something, that gives up on a peer that takes nothing, and whose end is heard.
 
 use std::{
     io,
@@ -7,14 +7,32 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
+use futures_util::task::AtomicWaker;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::watch,
     time::{Instant, Sleep},
 };
+
+/// However its owner ends, aborted too, that is known.
+pub struct SaysWhenDropped(watch::Sender<bool>);
+
+impl SaysWhenDropped {
+    pub fn new() -> (SaysWhenDropped, watch::Receiver<bool>) {
+        let (sender, receiver) = watch::channel(false);
+        (SaysWhenDropped(sender), receiver)
+    }
+}
+
+impl Drop for SaysWhenDropped {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
 
 /// When the peer was last heard.
 #[derive(Debug)]
@@ -22,16 +40,23 @@ pub struct Pulse {
     begun: Instant,
     /// Milliseconds after `begun`.
     last_read: AtomicU64,
+    /// Whoever looks what became of a connection when something has come.
+    stirs: AtomicWaker,
 }
 
 impl Pulse {
     pub fn new() -> Arc<Pulse> {
-        Arc::new(Pulse { begun: Instant::now(), last_read: AtomicU64::new(0) })
+        Arc::new(Pulse { begun: Instant::now(), last_read: AtomicU64::new(0), stirs: AtomicWaker::new() })
     }
 
     fn read_now(&self) {
         let elapsed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_read.store(elapsed, Ordering::Relaxed);
+    }
+
+    /// This one is woken when all has been taken in that came.
+    pub fn stirs(&self, waker: &Waker) {
+        self.stirs.register(waker);
     }
 
     pub fn last_read(&self) -> Instant {
@@ -45,11 +70,14 @@ pub struct Watched<S> {
     write_timeout: Duration,
     /// Runs while a write stands still.
     stuck: Option<Pin<Box<Sleep>>>,
+    /// Something has come that nobody was woken for.
+    came: bool,
+    _end: SaysWhenDropped,
 }
 
 impl<S> Watched<S> {
-    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration) -> Watched<S> {
-        Watched { stream, pulse, write_timeout, stuck: None }
+    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration, end: SaysWhenDropped) -> Watched<S> {
+        Watched { stream, pulse, write_timeout, stuck: None, came: false, _end: end }
     }
 
     fn progress<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -70,6 +98,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, into);
         if into.filled().len() > before {
             self.pulse.read_now();
+            self.came = true;
+        } else if polled.is_pending() && std::mem::take(&mut self.came) {
+            // Whoever asks for more has understood what it got.
+            self.pulse.stirs.wake();
         }
         polled
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use honeyflow_conformance::hive::{Rig, Table, slots};
+use honeyflow_conformance::hive::Rig;
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_mysql::{MysqlHive, schema};
 
@@ -66,9 +66,3 @@ impl Rig for Place {
 }
 
 honeyflow_conformance::hive_suite!(maybe Place::fresh);
-
-#[tokio::test]
-async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
-    let Some(rig) = Place::fresh().await else { return };
-    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
-}

@@ -60,6 +60,25 @@ impl Gate {
         gate
     }
 
+    /// In front of the same; whoever connects is heard after that time.
+    pub async fn far_from(url: &str, after: Duration) -> String {
+        let (head, rest) = url.split_once('@').expect("an account in the address");
+        let (server, database) = rest.split_once('/').expect("a database in the address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, server) = (listener.local_addr().unwrap().port(), server.to_owned());
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let server = server.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    let mut server = TcpStream::connect(&server).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        format!("{head}@127.0.0.1:{port}/{database}?ssl-mode=disabled")
+    }
+
     /// Stops the next message that has these words in it, and returns once it has come.
     pub async fn stop(&self, words: &'static str) {
         self.rule(Rule::Stop, words).await;

@@ -45,6 +45,19 @@ fn code(result: Result<Reply, Failure>) -> (Class, String) {
     (failure.class, failure.code.into_owned())
 }
 
+/// HV-67: a connection that takes longer to make than anybody waits is there for whoever comes next.
+#[tokio::test]
+async fn hv_67_a_connection_outlives_the_request_it_was_made_for() {
+    let Some(place) = Place::fresh().await else { return };
+    let hive = open(&Gate::far_from(&place.url, Duration::from_millis(400)).await);
+    for _ in 0..40 {
+        if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(150), hive.call(Request::Tally)).await {
+            return;
+        }
+    }
+    panic!("every request began anew");
+}
+
 /// Somebody in this database has come as far as a lock.
 pub async fn until_it_waits(place: &Place) {
     let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'

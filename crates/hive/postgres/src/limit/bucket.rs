@@ -12,6 +12,11 @@ use crate::{
 /// Sums of what is wanted end here.
 const ASKED_MAX: u64 = 1 << 52;
 
+/// What was ever issued, as far as 63 bits go.
+pub(super) fn issued(by_now: &str, more: &str) -> String {
+    format!("{by_now} + least({more}, {} - {by_now})", i64::MAX)
+}
+
 /// Which bucket a request is about: where it stands in the request, limit, key.
 pub(super) struct Place<'r> {
     pub n: usize,
@@ -103,7 +108,8 @@ impl Hive {
 
     /// For the `from` of a statement with `t`, `asked a` and `defined d`: `b`, the bucket as it is or would be, and
     /// `c(pool, ms)`, what it has come to at `t.now`; `o` and `c` say
-    /// what has flowed to those who have booked. Where the clock went back, what was converted stays converted.
+    /// what has flowed to those who have booked. Where the clock went back, what was converted stays converted. Where nothing
+    /// flows back, what was used of a window stays used, whatever there is of it now.
     ///
     /// Without `offset 0` the planner would put every step into each place where the next one uses it, and that over again.
     pub(super) fn counted(&self, cap: Cap) -> String {
@@ -124,7 +130,10 @@ impl Hive {
              cross join lateral (select case when b.version = d.version then s.ms
                else least(greatest(d.effective_ms, s.ms), t.now) end as ms offset 0) u
              cross join lateral ({old}) o
-             cross join lateral (select case when b.version = d.version then o.pool else least(o.pool, {new_cap}) end as pool,
+             cross join lateral (select case when b.version = d.version then o.pool
+                 when b.rate_u = 0 and d.rate_u = 0
+                   then {new_cap} - least({new_cap}, greatest({old_cap} - o.pool, 0))
+                 else least(o.pool, {new_cap}) end as pool,
                case when b.version = d.version then o.ms else u.ms end as ms offset 0) m
              cross join lateral ({new}) c"
         )

@@ -4,7 +4,7 @@ use honeyflow_hive::contract::limit::{Draw, MICRO, Reply, Undefined};
 
 use super::{
     as_it_was,
-    bucket::{self, Cap, Place, booked, rounds, row},
+    bucket::{self, Cap, Place, booked, issued, rounds, row},
     bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
@@ -29,6 +29,7 @@ impl Hive {
         }
         let (hive, t, defined, counted) = (self.name(), clock(), self.defined(), self.counted(Cap::Half));
         let (booked, as_it_was, was) = (booked(), as_it_was(), was());
+        let issued = issued("l.issued_u", &format!("g.granted * {MICRO} + g.flowed"));
         let all = places(draws);
         let mut script = script.run(self.make_buckets(&t, &all, Cap::Half)).run(self.lock_buckets(&all));
         for round in rounds(all) {
@@ -47,7 +48,7 @@ impl Hive {
                    from asked a join defined d using (n) cross join t {counted} {booked}),
                  saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                      burst_u = g.burst_u, pool_u = g.pool - g.granted * {MICRO}, pool_ms = g.ms,
-                     issued_u = l.issued_u + g.granted * {MICRO} + g.flowed, slot = g.slot, booked_u = g.booked_u,
+                     issued_u = {issued}, slot = g.slot, booked_u = g.booked_u,
                      next_u = g.next_u, level_u = g.level_u, asked_u = g.asked_u, weight = g.weight,
                      cut_weight = g.cut_weight
                    from given g where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key)

@@ -8,7 +8,7 @@ use honeyflow_hive::{
 
 use super::{
     as_it_was,
-    bucket::{self, Cap, Place, rounds, row},
+    bucket::{self, Cap, Place, issued, rounds, row},
     bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
@@ -58,7 +58,7 @@ impl Hive {
                    else c.pool end as pool,
                  case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) w)"
         );
-        let was = was();
+        let (was, issued) = (was(), issued("l.issued_u", "g.up_to_u + g.flowed"));
         let columns = format!(
             "n, now, version, rate_u, period_ms, burst_u, effective_ms, (select bool_or(denied) from judged), {was}"
         );
@@ -69,7 +69,7 @@ impl Hive {
             "{judged},
              saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                  burst_u = g.burst_u, effective_ms = g.reset_ms, pool_u = (g.pool - g.up_to_u)::bigint, pool_ms = g.ms,
-                 issued_u = (l.issued_u + g.up_to_u + g.flowed)::bigint
+                 issued_u = ({issued})::bigint
                from (select distinct on (name, limit_key) * from judged order by name, limit_key, n desc) g
                where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key
                  and not (select bool_or(denied) from judged))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use honeyflow_conformance::hive::{Rig, Table, slots};
+use honeyflow_conformance::hive::Rig;
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_postgres::{Options, PostgresHive};
 
@@ -84,10 +84,4 @@ mod straight {
 
 mod through_a_pooler {
     honeyflow_conformance::hive_suite!(maybe crate::Field::pooled);
-}
-
-#[tokio::test]
-async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
-    let Some(rig) = Field::straight().await else { return };
-    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
 }

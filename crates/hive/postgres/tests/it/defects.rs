@@ -10,7 +10,10 @@ use honeyflow_conformance::hive::{
 use honeyflow_event::Epoch;
 use honeyflow_hive::{
     HiveStore, Reply, Request,
-    contract::{EventKind, Refusal},
+    contract::{
+        EventKind, Refusal,
+        limit::{self, Exact, Key, Rule},
+    },
 };
 use honeyflow_hive_postgres::{Options, PostgresHive};
 use honeyflow_runtime::Class;
@@ -53,6 +56,31 @@ async fn acting(field: &Field) -> PgConnection {
         format!("begin; select 1 from hive_lease where {} and name = '{LEASE}' for share", all(&field.hive("it")));
     run(&mut connection, &lock).await;
     connection
+}
+
+/// HV-77: what was ever issued ends where the column does; nothing else ends with it.
+#[tokio::test]
+async fn hv_77_a_ledger_that_is_full_stops_no_limit() {
+    let Some(field) = Field::straight().await else { return };
+    let bee = Bee::join(field.open(), "a", TTL_MS).await;
+    let rule = Rule::rate(1_000, 1_000, 2_000);
+    bee.limit(limit::Request::Set { limit: "api".into(), was: None, rule, after_ms: 0 }).await;
+    let draw =
+        || limit::Request::Draw(vec![limit::Draw { limit: "api".into(), key: Key(1), want: 5, need: 5, book: None }]);
+    let exact = || Exact { limit: "api".into(), key: Key(1), cost: 5, window: None };
+    bee.limit(draw()).await;
+    let near = format!("update hive_limit set issued_u = {} where {}", i64::MAX - 7, all(&field.hive("it")));
+    field.run(&near).await;
+    for _ in 0..2 {
+        let limit::Reply::Drawn { drawn, .. } = bee.limit(draw()).await else { panic!("not drawn") };
+        assert_eq!(drawn[0].expect("defined").granted, 5);
+        let takes = limit::Request::Exact { takes: vec![exact()], peek: false };
+        assert!(matches!(bee.limit(takes).await, limit::Reply::Admitted { .. }));
+    }
+    let limit::Reply::Ledger(rows) = bee.limit(limit::Request::Ledger { limit: "api".into(), max: 1 }).await else {
+        panic!("no ledger")
+    };
+    assert_eq!(rows[0].issued_u, i64::MAX.cast_unsigned());
 }
 
 /// The one who takes has looked, and waits for the row; meanwhile another living node gets the lease. What was free before

@@ -24,8 +24,14 @@ for i = 3, #ARGV, 4 do
     redis.call('PERSIST', bucket)
     set_issued(limit, limit_key, issued_u)
     redis.call('HSET', slots_of(node), limit_key .. limit, whole(now_has) .. ' ' .. whole(math.max(seq, last)))
-    held[#held + 1] = {whole(now_has), whole(quotient(math.max(0, rule.burst_u - issued_u), MICRO)),
-      whole(quotient(rule.burst_u, MICRO)), rule.version}
+    if now_has == 0 then
+      redis.call('ZADD', k_none, now, node .. limit_key .. limit)
+    else
+      redis.call('ZREM', k_none, node .. limit_key .. limit)
+    end
+    local function permits(amount_u) return whole(quotient(math.max(0, amount_u), MICRO)) end
+    held[#held + 1] = {whole(now_has), permits(rule.burst_u - issued_u), permits(issued_u - rule.burst_u),
+      permits(rule.burst_u), rule.version}
   end
 end
 return held

@@ -36,4 +36,12 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', k_full, '-inf', whole(now), 
     buckets = buckets + 1
   end
 end
+
+-- Of slots a node has none of, and has not spoken of for so long that nothing it said before can still come.
+local spoken_ms = now - tonumber(ARGV[7])
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', k_none, '-inf', whole(spoken_ms), 'LIMIT', 0, most)) do
+  -- A node's name is a UUID of 36 characters. Who is gone has nothing there any more.
+  buckets = buckets + redis.call('HDEL', slots_of(string.sub(member, 1, 36)), string.sub(member, 37))
+  redis.call('ZREM', k_none, member)
+end
 return {'swept', events, buckets}

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio::{
@@ -24,6 +25,11 @@ fn address(port: u16) -> SocketAddr {
 
 impl Proxy {
     pub async fn to(port: u16) -> Proxy {
+        Proxy::slow(port, Duration::ZERO).await
+    }
+
+    /// Whoever connects is heard after that time.
+    pub async fn slow(port: u16, after: Duration) -> Proxy {
         let listener = TcpListener::bind(address(0)).await.unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
         let target = Arc::new(Mutex::new(address(port)));
@@ -33,6 +39,7 @@ impl Proxy {
             while let Ok((mut client, _)) = listener.accept().await {
                 let to = *to.lock().unwrap();
                 opened.lock().unwrap().push(tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
                     if let Ok(mut server) = TcpStream::connect(to).await {
                         let _ = copy_bidirectional(&mut client, &mut server).await;
                     }

@@ -3,7 +3,7 @@ local prefix, by = ARGV[1], tonumber(ARGV[2])
 local function key(part) return prefix .. ':' .. part end
 local function whole(number) return string.format('%.0f', number) end
 
-for _, part in ipairs({'alive', 'ready', 'engaged'}) do
+for _, part in ipairs({'alive', 'ready', 'engaged', 'none'}) do
   for _, node in ipairs(redis.call('ZRANGE', key(part), 0, -1)) do redis.call('ZINCRBY', key(part), -by, node) end
 end
 for _, part in ipairs({'traffic', 'since'}) do

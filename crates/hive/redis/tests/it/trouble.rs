@@ -8,7 +8,10 @@ use honeyflow_runtime::{Class, Failure};
 use honeyflow_services::throwaway_redis;
 use uuid::Uuid;
 
-use crate::server::{self, Node, options};
+use crate::{
+    proxy::Proxy,
+    server::{self, Node, options},
+};
 
 const LEASE: &str = "shard/x/0";
 
@@ -120,6 +123,21 @@ async fn hv_36_an_unanswered_request_is_not_repeated() {
     let beats = node.view().await.nodes[0].beat - before;
     assert!((1..=2).contains(&beats), "it may have landed, once: {beats}");
     assert!(matches!(node.call(take).await, Reply::Taken(_)));
+}
+
+/// HV-67: a connection that takes longer to make than anybody waits is there for whoever comes next.
+#[tokio::test]
+async fn hv_67_a_connection_outlives_the_request_it_was_made_for() {
+    let Some(redis) = honeyflow_services::redis() else { return };
+    let port = redis.url.trim_end_matches('/').rsplit_once(':').expect("a port").1.parse().expect("a port");
+    let far = Proxy::slow(port, Duration::from_millis(400)).await;
+    let hive = server::open(&far.url, &server::fresh_name("far"));
+    for _ in 0..40 {
+        if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(150), hive.call(Request::Tally)).await {
+            return;
+        }
+    }
+    panic!("every request began anew");
 }
 
 /// However many ask, so many wait at most.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
-use honeyflow_conformance::hive::{Rig, Table, slots};
+use honeyflow_conformance::hive::Rig;
 use honeyflow_hive::HiveStore;
 use honeyflow_hive_sqlite::{Options, SqliteHive};
 
@@ -72,9 +72,3 @@ impl Shop {
 }
 
 honeyflow_conformance::hive_suite!(fresh);
-
-#[tokio::test]
-async fn hv_72_that_a_node_has_no_slots_is_forgotten() {
-    let rig = fresh().await;
-    slots::hv_72_that_a_node_has_no_slots_is_forgotten(&Table::new(&rig, "forgotten")).await;
-}

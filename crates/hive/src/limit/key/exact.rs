@@ -1,6 +1,6 @@
 //! Every decision is the store's; only refusals are remembered, until the store said that it would say otherwise.
 
-use super::{Asked, Drawn, Effect, Key, Origin, Patience, Reason, Refused, Setting};
+use super::{Asked, Drawn, Effect, FullAt, Key, Origin, Patience, Reason, Refused, Setting, Stock};
 use crate::limit::definition::MILLISECOND;
 
 /// Decisions under way at once for one key; the others wait their turn.
@@ -33,16 +33,27 @@ impl<W> Key<W> {
         }
     }
 
-    /// The store has decided on one request, or has failed to.
+    /// The store has decided on one request that it was asked for at `asked_ns`, or has failed to.
+    #[expect(clippy::too_many_arguments, reason = "the call and its answer, and what every step of a key is given")]
     pub fn decided(
         &mut self,
         call: u64,
+        asked_ns: u64,
         answer: Option<Drawn>,
         now_ns: u64,
         setting: &Setting,
+        stock: &Stock,
+        full_at: &FullAt,
         effects: &mut Vec<Effect<W>>,
     ) {
-        let Some(at) = self.asked.iter().position(|asked| asked.call == call) else { return };
+        let Some(at) = self.asked.iter().position(|asked| asked.call == call) else {
+            // Whoever it was for has gone.
+            if let Some(drawn) = answer.filter(|drawn| drawn.given > 0) {
+                let origin = Origin::taken(asked_ns, drawn.full_ms, drawn.window_ms);
+                effects.push(Effect::GiveBack { permits: drawn.given, origin });
+            }
+            return;
+        };
         let Asked { waiter, version, started_ns, .. } = self.asked.remove(at);
         if let Some(drawn) = answer {
             self.hear_left(drawn, now_ns);
@@ -80,6 +91,7 @@ impl<W> Key<W> {
                 return;
             }
         }
-        self.attend_exact(now_ns, setting, effects);
+        // The limit may be of another kind by now, or on its own.
+        self.attend(now_ns, setting, stock, full_at, effects);
     }
 }

@@ -216,11 +216,12 @@ impl<W> Key<W> {
         stock: &Stock,
         effects: &mut Vec<Effect<W>>,
     ) {
-        let Decider::Pool { life_ns } = setting.terms.decider else { return };
         let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else {
             // Void: whatever it was drawn for has changed since. Spent.
             return;
         };
+        // As it is if there is no pool any more.
+        let Decider::Pool { life_ns } = setting.terms.decider else { return };
         self.observe(now_ns, stock);
         if answer.is_some() && self.is_void(started_ns) {
             // Spent as well: it was drawn under what does not hold any more.
@@ -247,6 +248,9 @@ impl<W> Key<W> {
         }
         (self.last_given, self.last_trip_ns) = (drawn.given, now_ns.saturating_sub(started_ns));
         self.is_dry = drawn.given < flying.want.max(1);
+        let missing = (setting.terms.burst / 2).saturating_sub(drawn.pool);
+        let full_ms = setting.terms.rate.ns_for(missing) / MILLISECOND;
+        self.hear_left(Drawn { full_ms, ..drawn }, now_ns);
         let plenty = if self.is_plenty { STILL_PLENTY } else { PLENTY };
         self.is_plenty = drawn.pool as f64 >= setting.terms.burst as f64 / 2.0 * plenty;
         if drawn.given < flying.want.div_ceil(2) {
@@ -269,8 +273,8 @@ impl<W> Key<W> {
         stock: &Stock,
         effects: &mut Vec<Effect<W>>,
     ) {
-        let Decider::Pool { life_ns } = setting.terms.decider else { return };
         let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
+        let Decider::Pool { life_ns } = setting.terms.decider else { return };
         self.observe(now_ns, stock);
         self.booked(&flying, None, now_ns, setting);
         // Mostly the two agree a moment later; as long as they do not, whoever waits must not empty the pool.

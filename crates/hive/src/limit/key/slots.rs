@@ -1,5 +1,8 @@
 //! So many at once: this node holds slots in the store and lends them out. One operation says how many it holds, as an
 //! absolute number, so that repeating one whose answer was lost does no harm.
+//!
+//! Where there are fewer than before, what is in use stays so and nothing that comes back is lent again: as long as the store
+//! says that all nodes together have too many, only what is in use is asked for, and said anew as it becomes less.
 
 use super::{Effect, Flying, Key, Origin, Reason, Setting};
 use crate::limit::definition::SECOND;
@@ -7,16 +10,43 @@ use crate::limit::definition::SECOND;
 /// Slots that nobody used for so long go back.
 const IDLE_NS: u64 = SECOND;
 
+/// Whoever needs several gathers them for so many batches, or twice as long; then others shall have them. Two that have a
+/// part each of what both need would wait for ever.
+const GATHER_BATCHES: u64 = 6;
+/// And stays away for so long, or twice as long: longer than others take to find out.
+const AWAY_BATCHES: u64 = 3;
+
+/// The store's word on the slots of this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holds {
+    pub has: u64,
+    /// Nobody's.
+    pub free: u64,
+    /// So many more than there are, of all nodes together.
+    pub over: u64,
+    /// Of the definition that it goes by.
+    pub version: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slots {
-    /// By the store's word: so many may be in use. Fewer than are, if it has given them to others.
+    /// So many may be in use. Fewer than are, if the store has given them to others, or if there are fewer than before.
     held: u64,
     used: u64,
+    /// What the store counts for this node, as far as it has said, and what was left there.
+    counted: u64,
+    left_there: Option<u64>,
     /// The fewest that were free since `idle_since_ns`.
     free_low: u64,
     give_back_at_ns: Option<u64>,
     /// The store may count another number for this node than it holds.
     unsure: bool,
+    /// All nodes together may have more than there are.
+    over: bool,
+    /// How many there are, by what was last in force here.
+    max: u64,
+    /// Since when there are some, and too few for the next in line.
+    gathers_since_ns: Option<u64>,
 }
 
 impl Slots {
@@ -25,7 +55,7 @@ impl Slots {
     }
 
     pub(super) fn is_none_held(&self) -> bool {
-        self.held == 0 && self.used == 0 && !self.unsure
+        self.held == 0 && self.used == 0 && self.counted == 0 && !self.unsure
     }
 
     pub(super) fn is_unsure(&self) -> bool {
@@ -35,6 +65,36 @@ impl Slots {
     fn free(&self) -> u64 {
         self.held.saturating_sub(self.used)
     }
+
+    /// The definition may have changed, and whatever was asked for is not waited for any more.
+    pub(super) fn changed(&mut self, was_asking: bool, max: u64) {
+        self.unsure |= was_asking;
+        if max < self.max {
+            // How many of them are ours the store has to say. Until then, and if it is away, everybody does without as many
+            // as are gone: whoever has them, no more than there are can be left.
+            (self.over, self.held) = (true, self.held.saturating_sub(self.max - max));
+        }
+        self.max = max;
+    }
+
+    /// The store knows of another number than is in use, and others could have the difference.
+    fn is_untold(&self) -> bool {
+        self.unsure || (self.over && self.counted != self.used)
+    }
+
+    fn wanted(&self, waiting: u64) -> u64 {
+        match waiting {
+            _ if self.over => self.used,
+            0 => self.held.max(self.used),
+            waiting => self.used.saturating_add(waiting).min(self.max).max(self.used),
+        }
+    }
+}
+
+/// Up to twice the time; other nodes draw another number.
+fn or_longer(span_ns: u64, now_ns: u64) -> u64 {
+    let mixed = (now_ns ^ (now_ns >> 27)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    span_ns + mixed % span_ns.max(1)
 }
 
 impl<W> Key<W> {
@@ -44,40 +104,39 @@ impl<W> Key<W> {
                 break;
             }
             self.slots.used += head.cost;
+            self.slots.gathers_since_ns = None;
             self.grant_head(Origin::Slots, now_ns, effects);
         }
         self.slots.free_low = self.slots.free_low.min(self.slots.free());
     }
 
+    fn say_slots(&mut self, slots: u64, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+        // Not ours any more as soon as we say so: the answer may be lost.
+        self.slots.held = self.slots.held.min(slots);
+        self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
+        effects.push(Effect::Hold { slots });
+    }
+
     pub(super) fn attend_slots(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+        // Whoever comes first under a new definition finds out.
+        self.slots.changed(false, setting.terms.burst);
         self.serve_slots(now_ns, effects);
+        if self.queue.is_empty() {
+            self.slots.gathers_since_ns = None;
+        }
         self.draw_at_ns = u64::MAX;
-        let waiting = self.queue.cost();
         if self.flying.is_some() {
             return;
         }
-        if waiting > 0 {
+        // Said again, also if nobody waits: what the store counts for us nobody else can have.
+        if !self.queue.is_empty() || self.slots.is_untold() {
             if now_ns < self.paced_until_ns {
                 let retry_ns = self.retry_ns(now_ns);
                 self.refuse_doors(retry_ns, Reason::Exhausted, effects);
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            let slots = self.slots.used.saturating_add(waiting).min(setting.terms.burst).max(self.slots.used);
-            self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
-            effects.push(Effect::Hold { slots });
-            return;
-        }
-        if self.slots.unsure {
-            // Said again, also if nobody waits: what the store counts for us nobody else can have.
-            if now_ns < self.paced_until_ns {
-                self.draw_at_ns = self.paced_until_ns;
-                return;
-            }
-            let slots = self.slots.held.max(self.slots.used);
-            self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
-            effects.push(Effect::Hold { slots });
-            return;
+            return self.say_slots(self.slots.wanted(self.queue.cost()), now_ns, effects);
         }
         match self.slots.give_back_at_ns {
             _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
@@ -86,11 +145,7 @@ impl<W> Key<W> {
                 self.slots.free_low = self.slots.free() - idle;
                 self.slots.give_back_at_ns = (self.slots.free() > idle).then_some(now_ns + IDLE_NS);
                 if idle > 0 {
-                    // Not ours any more as soon as we say so: the answer may be lost.
-                    self.slots.held -= idle;
-                    let slots = self.slots.held;
-                    self.flying = Some(Flying { started_ns: now_ns, want: slots, book: 0 });
-                    effects.push(Effect::Hold { slots });
+                    self.say_slots(self.slots.held - idle, now_ns, effects);
                 }
             }
             Some(_) => {}
@@ -105,36 +160,62 @@ impl<W> Key<W> {
     pub fn holds(
         &mut self,
         started_ns: u64,
-        answer: Option<u64>,
+        answer: Option<Holds>,
         now_ns: u64,
         setting: &Setting,
         effects: &mut Vec<Effect<W>>,
     ) {
         let Some(flying) = self.flying.take_if(|flying| flying.started_ns == started_ns) else { return };
+        let again_ns = started_ns + setting.batch_ns;
+        let mut is_short = false;
         match answer {
-            Some(held) => {
-                self.slots.unsure = false;
-                self.slots.held =
-                    if crate::planted::on("returned slots are lent") { held.max(self.slots.used) } else { held };
-                if held < flying.want {
-                    self.paced_until_ns = started_ns + setting.batch_ns;
+            Some(Holds { has, free, over, version }) => {
+                let slots = &mut self.slots;
+                (slots.unsure, slots.counted, slots.left_there) = (false, has, Some(free));
+                // A lower limit is in force here a little sooner than there.
+                slots.over = over > 0 || (slots.over && version != setting.terms.version);
+                let held = has.saturating_sub(over);
+                let held = if slots.over { held.min(slots.used) } else { held };
+                slots.held = if crate::planted::on("returned slots are lent") { held.max(slots.used) } else { held };
+                is_short = has < flying.want;
+                if is_short || slots.over {
+                    self.paced_until_ns = again_ns;
                 }
             }
             None => {
                 self.slots.unsure = true;
-                self.paced_until_ns = (started_ns + setting.batch_ns).max(now_ns);
+                self.paced_until_ns = again_ns.max(now_ns);
             }
         }
         self.attend_slots(now_ns, setting, effects);
+        if is_short && self.flying.is_none() {
+            self.leave_to_others(now_ns, setting, effects);
+        }
+    }
+
+    /// Too few for those who wait, and nobody else can have them.
+    fn leave_to_others(&mut self, now_ns: u64, setting: &Setting, effects: &mut Vec<Effect<W>>) {
+        if self.slots.free() == 0 {
+            self.slots.gathers_since_ns = None;
+            return;
+        }
+        if !self.queue.is_empty() {
+            let since_ns = *self.slots.gathers_since_ns.get_or_insert(now_ns);
+            if now_ns < since_ns.saturating_add(or_longer(GATHER_BATCHES * setting.batch_ns, since_ns)) {
+                return;
+            }
+            self.paced_until_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+        }
+        self.slots.gathers_since_ns = None;
+        self.say_slots(self.slots.used, now_ns, effects);
     }
 
     /// The node has another identity: nothing is held under it yet, and what comes back is not ours to lend.
     pub fn hold_again(&mut self, now_ns: u64, effects: &mut Vec<Effect<W>>) {
-        self.slots.held = 0;
-        self.flying = None;
+        (self.slots.held, self.slots.counted) = (0, 0);
+        self.slots.unsure |= self.flying.take().is_some();
         if self.slots.used > 0 {
-            self.flying = Some(Flying { started_ns: now_ns, want: self.slots.used, book: 0 });
-            effects.push(Effect::Hold { slots: self.slots.used });
+            self.say_slots(self.slots.used, now_ns, effects);
         }
     }
 
@@ -144,6 +225,12 @@ impl<W> Key<W> {
         self.slots.held = 0;
         self.slots.unsure = true;
         self.flying = None;
+    }
+
+    /// Free here, and this node's part of what nobody has.
+    pub fn slots_left(&self, nodes: u64) -> u64 {
+        let Slots { max, left_there, .. } = self.slots;
+        self.slots.free().saturating_add(left_there.unwrap_or(max).div_ceil(nodes.max(1)))
     }
 
     /// A guard was dropped.

@@ -1,5 +1,8 @@
 //! The core of a key, rule by rule. Time moves only as a test says.
 
+mod change;
+mod fleet;
+
 use super::*;
 use crate::limit::{
     definition::{Definition, OnOutage, SECOND},
@@ -69,12 +72,23 @@ impl World {
 
     fn decided(&mut self, call: u64, given: u64, retry_ms: u64) -> Vec<Effect<u32>> {
         let answer = Some(Drawn::now(given, retry_ms));
-        self.key.decided(call, answer, self.now, &self.setting, &mut self.effects);
+        let (stock, full_at) = (&self.stock, &self.full_at);
+        self.key.decided(call, START, answer, self.now, &self.setting, stock, full_at, &mut self.effects);
         std::mem::take(&mut self.effects)
     }
 
-    fn holds(&mut self, started: u64, slots: u64) -> Vec<Effect<u32>> {
-        self.key.holds(started, Some(slots), self.now, &self.setting, &mut self.effects);
+    fn holds(&mut self, started: u64, has: u64) -> Vec<Effect<u32>> {
+        let version = self.setting.terms.version;
+        self.answered(started, Holds { has, free: 0, over: 0, version })
+    }
+
+    fn answered(&mut self, started: u64, answer: Holds) -> Vec<Effect<u32>> {
+        self.key.holds(started, Some(answer), self.now, &self.setting, &mut self.effects);
+        std::mem::take(&mut self.effects)
+    }
+
+    fn freed(&mut self, slots: u64) -> Vec<Effect<u32>> {
+        self.key.slot_freed(slots, self.now, &self.setting, &mut self.effects);
         std::mem::take(&mut self.effects)
     }
 

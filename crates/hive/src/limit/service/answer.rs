@@ -8,12 +8,13 @@ use super::{Aim, Landed, Service, State, Told, ledger};
 use crate::{
     contract::{
         Reply,
-        limit::{Denial, Left, MICRO},
+        limit::{Denial, Left, MICRO, SlotsHeld},
     },
     limit::{
         definition::{Decider, MILLISECOND, SECOND},
-        handle::Denied,
-        key::{Drawn, Origin, PATIENCE_NS, Reason},
+        handle::{Denied, Limit},
+        key::{Drawn, Holds, Origin, PATIENCE_NS, Reason},
+        permit::Grant,
     },
 };
 
@@ -41,7 +42,9 @@ impl Service {
         self.learn_time(asked_ns, reply.as_ref());
         match aim {
             Aim::Draws(draws) => self.land_draws(draws, reply),
-            Aim::Take { limit, key, call, cost, again } => self.land_take(limit, key, call, cost, again, reply),
+            Aim::Take { limit, key, call, cost, again } => {
+                self.land_take(limit, key, (call, asked_ns), cost, again, reply);
+            }
             Aim::Slots(asks) => self.land_slots(asks, reply),
             Aim::All { takes, told, again } => self.land_all(takes, told, again, asked_ns, reply.as_ref()),
             Aim::Refund => {}
@@ -115,7 +118,7 @@ impl Service {
         &mut self,
         limit: Arc<State>,
         key: u128,
-        call: u64,
+        (call, asked_ns): (u64, u64),
         cost: u64,
         again: bool,
         reply: Option<ledger::Reply>,
@@ -140,7 +143,7 @@ impl Service {
             },
             _ => None,
         };
-        limit.decided(key, call, answer);
+        limit.decided(key, call, asked_ns, answer);
     }
 
     fn land_slots(&mut self, asks: Vec<(Arc<State>, u128, u64)>, reply: Option<ledger::Reply>) {
@@ -153,15 +156,19 @@ impl Service {
         .into_iter();
         for (limit, key, started_ns) in asks {
             let answer = match answers.next() {
-                Some(Ok(held)) => {
-                    limit.counters.pool.store(held.free, Ordering::Relaxed);
-                    Some(held.has)
+                Some(Ok(SlotsHeld { has, free, over, version, .. })) => {
+                    limit.counters.pool.store(free, Ordering::Relaxed);
+                    self.noticed(&limit, version);
+                    Some(Holds { has, free, over, version })
                 }
                 Some(Err(_)) => {
                     self.read_limits();
                     None
                 }
-                None => unfit.then_some(0),
+                None => {
+                    let version = limit.setting.load().terms.version;
+                    unfit.then_some(Holds { has: 0, free: 0, over: 0, version })
+                }
             };
             limit.held(key, started_ns, answer);
         }
@@ -187,10 +194,11 @@ impl Service {
                     limit.counters.admitted.fetch_add(*cost, Ordering::Relaxed);
                 }
                 let each = takes.iter().zip(left);
-                let origin = |((limit, ..), left): (&(Arc<State>, u128, u64), &Left)| {
-                    Origin::taken(asked_ns, left.full_ms, window_ms(limit, left, *hive_ms))
+                let grant = |((limit, key, cost), left): (&(Arc<State>, u128, u64), &Left)| {
+                    let origin = Origin::taken(asked_ns, left.full_ms, window_ms(limit, left, *hive_ms));
+                    Grant::new(Limit(limit.clone()), *key, *cost, origin)
                 };
-                Ok(each.map(origin).collect())
+                Ok(each.map(grant).collect())
             }
             Some(ledger::Reply::Denied(denied)) => match denied.why {
                 Denial::Empty { retry_ms, .. } => {
@@ -207,6 +215,7 @@ impl Service {
             },
             _ => deny(0, PATIENCE_NS, Reason::StoreSilent),
         };
+        // If nobody listens any more what was taken goes back, as it is dropped.
         drop(told.send(verdict));
     }
 

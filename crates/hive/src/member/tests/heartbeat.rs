@@ -43,6 +43,28 @@ fn hv_9_joined_it_is_neither_ready_nor_eligible_before_its_first_beat() {
     assert!(table.request(is_take).is_some(), "{:?}", table.asked);
 }
 
+/// HV-17: whoever has to look first is not ready before it has; what it says then is told at once, and stays said.
+#[test]
+fn hv_17_a_node_that_has_to_look_first_is_not_ready_in_its_first_beat() {
+    let mut table = Table::with(|config| config.ready = false);
+    let status = table.status();
+    let joined = |request: &Request| matches!(request, Request::Join { .. });
+    table.reply(joined, Ok(Reply::Joined(Box::new(status.clone()))));
+    let ready = |table: &Table| match table.request(is_beat) {
+        Some(Request::Beat { state, .. }) => Some(state.ready),
+        _ => None,
+    };
+    assert_eq!(ready(&table), Some(false));
+    table.beaten();
+    table.step(Input::Ready(true));
+    assert_eq!(ready(&table), Some(true), "not with the next one");
+    table.reply(is_beat, Ok(Reply::Beat(Box::new(Status { member: false, ..status.clone() }))));
+    table.step(Input::Identity(id(2)));
+    table.pass(1_000);
+    table.reply(joined, Ok(Reply::Joined(Box::new(status))));
+    assert_eq!(ready(&table), Some(true), "buried and come back, it is as ready as it was");
+}
+
 #[test]
 fn hv_12_trust_counts_from_the_start_of_the_beat_not_from_its_answer() {
     let mut table = Table::holding();
@@ -275,6 +297,74 @@ fn hv_23_a_store_that_went_back_ends_all_terms_and_is_told() {
         panic!("{:?}", table.asked)
     };
     assert_eq!(*version, 30);
+}
+
+fn is_behind(request: &Request) -> bool {
+    matches!(request, Request::Behind { .. })
+}
+
+/// Whoever holds a lease has just found that its store shows an older state.
+fn gone_back() -> Table {
+    let mut table = Table::holding();
+    table.head.version = 30;
+    table.pass(2_200);
+    table.beaten();
+    table.pass(2_200);
+    table.head.version = 20;
+    table.beaten();
+    table
+}
+
+/// HV-23: whoever finds it must not have got its leases again by the time that the store holds everybody.
+#[test]
+fn hv_23_nothing_is_minted_before_the_store_has_heard_that_it_went_back() {
+    let mut table = gone_back();
+    assert_eq!(table.request(is_mint), None);
+    table.reply(is_behind, broken());
+    table.pass(600);
+    assert_eq!(table.request(is_mint), None, "it has not heard it");
+    table.beaten();
+    assert_eq!(table.request(is_mint), None);
+    table.reply(is_behind, Ok(Reply::Done));
+    table.head.hold = Some("restore".into());
+    for _ in 0..5 {
+        table.answer_all();
+        table.pass(500);
+        assert_eq!(table.request(is_mint), None, "nor before a person has accepted it");
+    }
+    table.head.hold = None;
+    let minted = (0..10).any(|_| {
+        table.answer_all();
+        table.pass(500);
+        table.request(is_mint).is_some()
+    });
+    assert!(minted, "{:?}", table.asked);
+}
+
+/// HV-23: what was said was lost, and meanwhile others have made the store newer than it was.
+#[test]
+fn hv_23_a_doubt_that_the_store_has_not_heard_of_is_told_again() {
+    let mut table = gone_back();
+    table.reply(is_behind, broken());
+    table.head.version = 31;
+    table.pass(600);
+    table.beaten();
+    assert!(table.request(is_behind).is_some(), "{:?}", table.asked);
+}
+
+/// HV-23: the same for a mint that was under way when it was found.
+#[test]
+fn hv_23_what_is_won_of_a_store_in_doubt_is_not_acted_under() {
+    let mut table = Table::holding();
+    table.head.version = 30;
+    table.pass(2_200);
+    table.beaten();
+    table.step(Input::Mint { lease: DUTY.into(), floor: Epoch(0) });
+    table.pass(2_200);
+    table.head.version = 20;
+    assert!(is_lost(&table.beaten()));
+    let effects = table.granted(is_mint, 9);
+    assert!(!is_granted(&effects), "{effects:?}");
 }
 
 #[test]

@@ -5,10 +5,21 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use honeyflow_hive::{
     contract::Request,
-    limit::{Definition, Reason},
+    limit::{Definition, Reason, all},
 };
 
-use super::{SOON, Store, node, ready_limit};
+use super::{LATE, Node, SOON, Store, WELL, node, ready_limit, until};
+
+/// Slots are a member's.
+fn join(store: &Store, node: &Node) {
+    store.ask(Request::Join {
+        node: node.id,
+        name: "n".into(),
+        heartbeat_ms: 2000,
+        ttl_ms: 6000,
+        meta: "{}".to_owned(),
+    });
+}
 
 /// HV-65: three an hour are three an hour, wherever they are asked for.
 #[tokio::test]
@@ -76,6 +87,45 @@ async fn hv_65_a_remembered_refusal_asks_nobody() {
     assert_eq!(store.calls(), calls);
 }
 
+/// HV-65: what the store took for requests that had been refused by then goes back.
+#[tokio::test]
+async fn hv_65_what_nobody_waited_for_is_there_again() {
+    let store = Store::new();
+    let node = node(&store);
+    let limit = node.limit("mail", "3/h");
+    until("the store knows it", || limit.terms().version > 0).await;
+    store.be(LATE);
+    let key = limit.key("a");
+    let verdicts = futures_util::future::join_all((0..3).map(|_| key.try_take(1))).await;
+    for verdict in verdicts {
+        assert_eq!(verdict.map(|_| ()).expect_err("too late").reason, Reason::StoreSilent);
+    }
+    store.be(WELL);
+    until("it comes back", || store.issued("mail") == 0).await;
+    limit.key("a").try_take(3).await.expect("all three");
+}
+
+/// HV-70: nor is anything used up by whoever has gone before several were taken.
+#[tokio::test]
+async fn hv_70_what_was_taken_for_whoever_has_gone_is_there_again() {
+    let store = Store::new();
+    let node = node(&store);
+    let limits = ["left", "right"].map(|name| node.limit(name, "3/h"));
+    let slots = node.limits.define(&Definition::slots("workers", 2)).unwrap();
+    let pool = node.limit("api", "600/min burst 600");
+    join(&store, &node);
+    until("the store knows them", || limits.iter().chain([&slots, &pool]).all(|limit| limit.terms().version > 0)).await;
+    store.be(LATE);
+    let wanted = [(limits[0].whole(), 2), (limits[1].whole(), 1), (slots.whole(), 2), (pool.whole(), 300)];
+    tokio::select! {
+        _ = all(&wanted) => panic!("it was answered before anybody left"),
+        () = until("it was taken", || store.issued("left") == 2) => {}
+    }
+    until("it comes back", || store.issued("left") + store.issued("right") == 0).await;
+    assert!(slots.whole().take(2, SOON).await.is_ok());
+    assert!(pool.whole().take_local(300).is_some(), "back in stock");
+}
+
 /// HV-65: the month's quota is there again next month, not before.
 #[tokio::test]
 async fn hv_65_a_calendar_quota_comes_back_at_the_turn() {
@@ -98,13 +148,7 @@ async fn hv_68_slots_over_two_nodes() {
     let nodes = [node(&store), node(&store)];
     let mut limits = Vec::new();
     for node in &nodes {
-        store.ask(Request::Join {
-            node: node.id,
-            name: "n".into(),
-            heartbeat_ms: 2000,
-            ttl_ms: 6000,
-            meta: "{}".to_owned(),
-        });
+        join(&store, node);
         limits.push(node.limits.define(&Definition::slots("workers", 3)).unwrap());
     }
     let first = limits[0].take(2, SOON).await.expect("two of three");

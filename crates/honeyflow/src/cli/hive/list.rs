@@ -15,6 +15,7 @@ pub(super) struct Row {
     pub name: String,
     pub id: String,
     pub state: roster::State,
+    pub ready: bool,
     pub queen: bool,
     pub shards: usize,
     pub leases: Vec<String>,
@@ -46,6 +47,7 @@ pub(super) fn of(view: &View, hive: &str) -> Vec<Row> {
     let row = |entry: roster::Entry| Row {
         id: entry.id.to_string(),
         state: entry.state,
+        ready: entry.ready,
         queen: entry.queen,
         shards: entry.shards,
         leases: entry.leases,

@@ -89,7 +89,8 @@ fn head(hive: &Opened, view: &View) -> String {
     });
     let shards: String = shards.collect();
     let (hive, epoch) = (shown(hive), epoch(view));
-    format!("{hive}: queen {queen}, epoch {epoch}, {} of {} nodes engaged{shards}", counts.engaged, counts.alive)
+    let (alive, ready, engaged) = (counts.alive, counts.ready, counts.engaged);
+    format!("{hive}: queen {queen}, epoch {epoch}, {alive} alive, {ready} ready, {engaged} engaged{shards}")
 }
 
 fn queen(view: &View) -> Option<roster::Entry> {
@@ -119,7 +120,8 @@ async fn tell(hive: &Opened, seen: &mut Option<u64>, context: &Context) -> Resul
             let counts = &view.head.counts;
             context.output.object(&json!({
                 "hive": shown(hive), "version": view.head.version, "queen": queen(&view).map(|queen| queen.id),
-                "epoch": epoch(&view).to_string(), "alive": counts.alive, "engaged": counts.engaged,
+                "epoch": epoch(&view).to_string(), "alive": counts.alive, "ready": counts.ready,
+                "engaged": counts.engaged,
                 "nodes": list::of(&view, &shown(hive)),
             }))?;
             view.head.version

@@ -17,7 +17,9 @@ async fn what_has_run_out_is_removed() {
                ('', 'paid', '1', 1, 'row', 4, {OLD}, {OLD}),
                ('', 'paid', '1', 2, 'row', 4, {OLD}, clock_timestamp() + interval '1 hour');
              insert into honeyflow_run(tenant, entity, entity_key, workflow, version, verdict, steps)
-               select '', 'book', n, 'index', 1, 'succeeded', '[]' from generate_series(1, 10500) n"
+               select '', 'book', n, 'index', 1, 'succeeded', '[]' from generate_series(1, 12500) n;
+             insert into honeyflow_dedupe(tenant, entity, entity_key, dedupe, until_at)
+               select '', 'book', n, 'old', {OLD} from generate_series(2, 2501) n"
         ),
     )
     .await;
@@ -28,7 +30,7 @@ async fn what_has_run_out_is_removed() {
         assert_eq!(number(&mut person, &format!("select count(*) from honeyflow_{table}")).await, left, "{table}");
     }
     assert_eq!(number(&mut person, "select count(*) from honeyflow_run").await, 10_000);
-    assert_eq!(number(&mut person, "select min(id) from honeyflow_run").await, 501, "the oldest go");
+    assert_eq!(number(&mut person, "select min(id) from honeyflow_run").await, 2501, "the oldest go, however many");
 }
 
 #[tokio::test]

@@ -55,15 +55,15 @@ impl Outbox {
 
 impl Store for Outbox {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
+        if let Request::Admin(Admin::Lag) = &request {
+            *self.asked.lock().unwrap() += 1;
+        }
         let answer = if *self.away.lock().unwrap() {
             Err(Failure::retry("unreachable", "connection to 10.1.2.3 as secret-user refused"))
         } else {
             Ok(match request {
                 Request::Append { events, idempotency } => self.append(events, idempotency),
-                Request::Admin(Admin::Lag) => {
-                    *self.asked.lock().unwrap() += 1;
-                    Reply::Admin(AdminReply::Lag(self.lag.lock().unwrap().clone()))
-                }
+                Request::Admin(Admin::Lag) => Reply::Admin(AdminReply::Lag(self.lag.lock().unwrap().clone())),
                 other => panic!("the surface asks for nothing else: {other:?}"),
             })
         };

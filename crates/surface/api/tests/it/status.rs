@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use honeyflow_api::HiveView;
 use honeyflow_engine::core::gate::Closed;
-use honeyflow_hive::{Hive, Options, Reply, Request, contract::HIVE_TIME_START_MS, service::Role};
+use honeyflow_hive::{
+    Hive, Options, Reply, Request,
+    contract::{EventKind, HIVE_TIME_START_MS},
+    service::Role,
+};
 use honeyflow_hive_memory::MemoryHive;
 use honeyflow_store::admin::Lag;
 use serde_json::json;
@@ -13,11 +17,15 @@ use crate::harness::{PATIENCE, event, start, start_with};
 
 /// A hive with this node alone in it, and its queen.
 async fn hive() -> Hive {
+    hive_with(Options::named("node-1").fast()).await
+}
+
+async fn hive_with(options: Options) -> Hive {
     let store = MemoryHive::new(|| {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(0) - HIVE_TIME_START_MS.cast_unsigned()
     });
-    let hive = Hive::join(Arc::new(store), Options::named("node-1").fast()).await.unwrap();
+    let hive = Hive::join(Arc::new(store), options).await.unwrap();
     until(async || matches!(hive.role(), Role::Queen(_))).await;
     hive
 }
@@ -28,7 +36,7 @@ async fn until(is: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it comes to that");
+    tokio::time::timeout(3 * PATIENCE, waiting).await.expect("it comes to that");
 }
 
 fn shown(hive: &Hive) -> HiveView {
@@ -57,6 +65,44 @@ async fn ready_says_what_is_missing() {
     let codes: Vec<_> = answer["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].clone()).collect();
     assert_eq!(codes, ["draining", "no-lease", "store-away"]);
     assert!(!ready.body.contains("secret-user"), "no inside is told: {}", ready.body);
+}
+
+/// HV-17: others are told what `/ready` says, but for a node that is stopping: it serves to the end whom it has let in.
+/// Each is told once, and nothing in between.
+#[tokio::test]
+async fn hv_17_the_hive_is_told_whether_the_node_is_ready() {
+    let hive = hive_with(Options { ready: false, ..Options::named("node-1") }).await;
+    let told = async || match hive.store().call(Request::History { lease: None, until_ms: None, max: 100 }).await {
+        Ok(Reply::History(events)) => {
+            let kinds = events.into_iter().rev().map(|event| event.kind);
+            kinds.filter(|kind| matches!(kind, EventKind::Ready | EventKind::Unready)).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told().await, [], "it leads already, and nobody has said that it is ready");
+    let server = start_with(|node| node.hives.push(shown(&hive))).await;
+    until(async || told().await.len() == 1).await;
+    server.status.lock().unwrap().sources[0].epoch = None;
+    until(async || told().await.len() == 2).await;
+    assert_eq!(server.get("/ready").await.status, 503);
+    {
+        let mut status = server.status.lock().unwrap();
+        (status.sources[0].epoch, status.draining) = (Some(8), true);
+    }
+    until(async || told().await.len() == 3).await;
+    assert_eq!(server.get("/ready").await.status, 503, "but nobody new should come");
+    *server.outbox.away.lock().unwrap() = true;
+    until(async || server.get("/ready").await.body.contains("store-away")).await;
+    until(async || told().await.len() == 4).await;
+    // Asked again and again, with the same answer.
+    let asked = *server.outbox.asked.lock().unwrap();
+    until(async || *server.outbox.asked.lock().unwrap() >= asked + 3).await;
+    *server.outbox.away.lock().unwrap() = false;
+    until(async || told().await.len() == 5).await;
+    assert_eq!(
+        told().await,
+        [true, false, true, false, true].map(|ready| if ready { EventKind::Ready } else { EventKind::Unready })
+    );
 }
 
 /// HV-76

@@ -36,6 +36,19 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
     assert_eq!(world.core.counters().late_answers, 1);
 }
 
+/// PL-71
+#[test]
+fn pl_71_what_ends_with_its_connection_is_no_late_answer() {
+    let mut world = World::shared(&quiet(), 1, 10);
+    for (broken, late) in [(false, 1), (true, 1)] {
+        let lent = world.lent();
+        world.end(&lent, Ending::CutOff);
+        lent.carried.broken.set(broken);
+        world.core.answered_late(lent.connection, world.now, world.now, &mut world.effects);
+        assert_eq!(world.core.counters().late_answers, late);
+    }
+}
+
 #[test]
 fn pl_22_shared_connections_are_bounded_by_settings_and_by_themselves() {
     let settings = Settings { connections_per_server: Some(1), streams_per_connection: 3, ..quiet() };

@@ -2,6 +2,10 @@ use super::*;
 
 /// One request on whichever server is chosen; `cost` says how long each takes.
 fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> HashMap<u8, usize> {
+    served_near(world, &[], requests, cost)
+}
+
+fn served_near(world: &mut World, near: &[Key], requests: usize, cost: impl Fn(u8) -> Duration) -> HashMap<u8, usize> {
     let mut shares = HashMap::new();
     let mut under_way: Vec<(Moment, Lent<Wire>, Moment)> = Vec::new();
     for _ in 0..requests {
@@ -9,13 +13,13 @@ fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> 
         under_way.retain(|(ends, lent, begun)| {
             let over = *ends <= world.now;
             if over {
-                let used = world.now.since(*begun);
+                let used = world.now.micros_since(*begun);
                 world.core.checkin(lent.connection, Ending::Answered, used, world.now, &mut world.effects);
             }
             !over
         });
         world.pass(Duration::ZERO);
-        let request = Request { idempotent: true, due: Moment::FAR, ..Request::default() };
+        let request = Request { idempotent: true, due: Moment::FAR, near, ..Request::default() };
         match world.ask(&request) {
             Checkout::Lent(lent) => {
                 let id = world.core.server(lent.server).unwrap().id.to_string();
@@ -28,7 +32,7 @@ fn served(world: &mut World, requests: usize, cost: impl Fn(u8) -> Duration) -> 
         }
     }
     for (_, lent, begun) in under_way {
-        let used = world.now.since(begun);
+        let used = world.now.micros_since(begun);
         world.core.checkin(lent.connection, Ending::Answered, used, world.now, &mut world.effects);
     }
     world.after();
@@ -47,8 +51,8 @@ fn pl_80_fewer_in_flight_then_quicker_then_in_turn() {
     assert_ne!(first, second, "one in flight is more than none");
     world.end(&lent, Ending::Unused);
     assert_eq!(choose(&mut world), second, "equal again: whose turn is longer ago");
-    world.core.servers.get_mut(second).unwrap().answered(ms(9));
-    world.core.servers.get_mut(first).unwrap().answered(ms(1));
+    world.core.servers.get_mut(second).unwrap().answered(9000);
+    world.core.servers.get_mut(first).unwrap().answered(1000);
     assert_eq!(choose(&mut world), first, "the quicker one");
 }
 
@@ -64,6 +68,26 @@ fn pl_80_servers_share_evenly_and_nearness_is_a_preference() {
     }
     let request = Request { near: &[near], tried: &[near], ..world.request() };
     assert_ne!(world.lent_for(&request).server, near);
+}
+
+/// CQ-11: among those that hold the data as among all, and the others get nothing.
+#[test]
+fn pl_80_pl_83_of_those_that_hold_the_data_two_are_drawn_by_weight() {
+    let settings = Settings { slow_start: Duration::from_secs(30), ..quiet() };
+    let mut world = World::shared(&settings, 3, 1000);
+    world.now = world.now.after(Duration::from_secs(60));
+    world.discover(&[server(1), server(2), server(3), server(4)]);
+    world.fill();
+    let near = [1, 2, 4].map(|number| world.key(number));
+    let share = |shares: &HashMap<u8, usize>, number| shares.get(&number).copied().unwrap_or(0);
+    let early = served_near(&mut world, &near, 1000, |_| ms(1));
+    assert!((5..150).contains(&share(&early, 4)), "it is new: {early:?}");
+    world.now = world.now.after(Duration::from_secs(40));
+    // One at a time, so nothing but their times tells them apart.
+    let late = served_near(&mut world, &near, 1000, |number| Duration::from_micros(1000 + 100 * u64::from(number)));
+    assert!([1, 2, 4].iter().all(|number| share(&late, *number) > 50), "the slowest is not forgotten: {late:?}");
+    assert!(share(&late, 1) > share(&late, 4), "the quickest has most: {late:?}");
+    assert_eq!((share(&early, 3), share(&late, 3)), (0, 0));
 }
 
 /// PL-106 PL-81 PL-162
@@ -134,6 +158,45 @@ fn pl_81_five_faults_in_a_row_and_only_the_servers_own() {
     assert_eq!(world.state(1), ServerState::Suspect);
     let on = Request { target: Some(one), ..world.request() };
     world.lent_for(&on);
+}
+
+/// PL-81 PL-71: whichever of them comes first.
+#[test]
+fn pl_81_the_clock_and_the_caller_count_a_time_out_once() {
+    for clock_first in [false, true] {
+        let mut world = World::full(&quiet(), 3);
+        for number in 1..=5 {
+            let request = Request { due: world.now.after(ms(50)), target: Some(world.key(1)), ..world.request() };
+            let Checkout::Lent(lent) = world.ask(&request) else { panic!("none is free") };
+            if clock_first {
+                world.pass(ms(50));
+            }
+            world.now = world.now.after(ms(1));
+            world.core.timed_out(lent.connection, lent.server, Some(lent.begun), world.now, &mut world.effects);
+            world.after();
+            world.end(&lent, Ending::CutOff);
+            world.pass(ms(50));
+            world.fill();
+            assert_eq!(world.core.counters().use_timeouts, number, "{clock_first}");
+            let expected = if number < 5 { ServerState::Up } else { ServerState::Suspect };
+            assert_eq!(world.state(1), expected, "{clock_first}, {number} times");
+        }
+    }
+}
+
+/// PL-81: whoever gave its connection back and works on past its deadline ends nobody else's loan.
+#[test]
+fn pl_81_a_time_out_ends_its_own_loan_alone() {
+    let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
+    let first = world.lent();
+    world.back(&first);
+    world.now = world.now.after(ms(1));
+    let second = world.lent();
+    assert_eq!(first.connection, second.connection);
+    world.core.timed_out(first.connection, first.server, Some(first.begun), world.now, &mut world.effects);
+    world.after();
+    assert_eq!((world.core.counters().use_timeouts, world.core.crowd()), (0, (0, 1, 0)));
+    world.back(&second);
 }
 
 #[test]
@@ -307,9 +370,73 @@ fn pl_86_what_was_lost_is_tried_at_whoever_comes_back() {
 fn pl_85_never_beside_the_first_while_anybody_waits() {
     let mut world = World::full(&Settings { connections_per_server: Some(1), ..quiet() }, 2);
     let tried = Tried::from_slice(&[world.key(1)]);
-    assert!(world.core.may_speculate(&tried));
+    assert!(world.core.may_speculate(&tried, false));
     world.lent();
     world.lent();
     world.queued();
-    assert!(!world.core.may_speculate(&tried));
+    assert!(!world.core.may_speculate(&tried, false) && !world.core.may_speculate(&tried, true));
+}
+
+/// PL-85, PL-161: whoever is only slow leaves a part of the budget to those who are stuck.
+#[test]
+fn pl_85_what_is_kept_for_those_who_are_stuck() {
+    let mut world = World::full(&quiet(), 2);
+    let tried = Tried::from_slice(&[world.key(1)]);
+    let mut count = |stuck| (0..1000).take_while(|_| world.core.may_speculate(&tried, stuck)).count();
+    assert_eq!((count(false), count(true), count(true)), (10, 50, 0));
+    for _ in 0..10 {
+        let lent = world.lent();
+        world.back(&lent);
+    }
+    assert!(!world.core.may_speculate(&tried, false), "the part comes first");
+    assert!(world.core.may_speculate(&tried, true), "one in ten");
+}
+
+/// One that is under way at this server and has lost its race.
+fn overtaken(world: &mut World, server: Key, due: Duration) -> Arc<Flights> {
+    let flights: Arc<Flights> = Arc::default();
+    flights.begin();
+    let one = Overtaken { server, begun: world.now, due: world.now.after(due), flights: flights.clone() };
+    world.core.overtaken(one, world.now, &mut world.effects);
+    flights
+}
+
+#[test]
+fn pl_85_a_loser_runs_on_and_its_late_answer_counts() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let one = world.key(1);
+    let flights = overtaken(&mut world, one, ms(2000));
+    let answered = world.now.after(ms(30));
+    flights.end(|| false, || answered);
+    let (lost, came_before) = (overtaken(&mut world, one, ms(2000)), Arc::<Flights>::default());
+    lost.end(|| true, || answered);
+    let one_more = Overtaken { server: one, begun: world.now, due: world.now, flights: came_before };
+    world.core.overtaken(one_more, world.now, &mut world.effects);
+    world.pass(ms(200));
+    let row = world.core.servers.get(one).unwrap();
+    assert_eq!((row.health.latency(), row.uses.count()), (ms(30), 1), "one answer was heard");
+    assert_eq!(world.core.overtaken_at(one), 0);
+    world.pass(ms(5000));
+    assert_eq!((world.state(1), world.core.tick_at), (ServerState::Up, Moment::FAR), "and nothing is left to look at");
+}
+
+/// PL-81: whether their callers were rescued makes no difference.
+#[test]
+fn pl_85_a_server_whose_requests_all_lose_is_found() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let one = world.key(1);
+    let five: Vec<_> = (0..5).map(|_| overtaken(&mut world, one, ms(2000))).collect();
+    world.pass(ms(1900));
+    assert_eq!(world.state(1), ServerState::Up, "they may still be answered");
+    world.pass(ms(200));
+    assert_eq!(world.state(1), ServerState::Suspect, "five in a row were not");
+    drop(five);
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let two = world.key(2);
+    served(&mut world, 200, |_| ms(2));
+    let ten: Vec<_> = (0..10).map(|_| overtaken(&mut world, two, ms(60_000))).collect();
+    let others = [world.key(1), world.key(3)];
+    served_near(&mut world, &others, 500, |_| ms(2));
+    assert_eq!(world.state(2), ServerState::Suspect, "ten of its own are old, and the others answer");
+    drop(ten);
 }

@@ -249,7 +249,7 @@ const ROWS: &[Row] = &[
             (hits > 50).to_string()
         },
     ),
-    ("speculate-budget", |s| s.speculate_budget = 50, |s| credit(s, Core::may_speculate)),
+    ("speculate-budget", |s| s.speculate_budget = 50, |s| credit(s, |core, tried| core.may_speculate(tried, false))),
     ("retry-budget", |s| s.retry_budget = 90, |s| credit(s, Core::may_retry)),
     (
         "loan-warn",

@@ -214,6 +214,38 @@ fn pl_14_a_young_connection_found_broken_counts_as_a_failed_connect() {
     }
 }
 
+/// PL-140: what is under way may end on a connection that takes no more, and is not waited for once its caller has left.
+#[test]
+fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
+    for ending in [Ending::Answered, Ending::CutOff] {
+        let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
+        let loans = [world.lent(), world.lent()];
+        world.effects.reconcile = false;
+        world.core.goes(loans[0].connection, "it said goodbye", world.now, &mut world.effects);
+        assert!(world.effects.reconcile, "it is replaced");
+        world.after();
+        assert_eq!((world.core.open_count(), world.core.crowd()), (0, (0, 2, 0)), "both are under way");
+        world.back(&loans[0]);
+        assert!(world.core.records().len() == 1, "the other is");
+        world.end(&loans[1], ending);
+        assert!(world.core.records().is_empty() && world.core.at_rest(), "{ending:?}");
+    }
+}
+
+/// PL-13: the last connection that takes requests is gone, also while others of theirs are under way.
+#[test]
+fn pl_13_a_server_whose_last_connection_retires_is_noticed_at_once() {
+    let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
+    let (bad, _other) = (world.lent(), world.lent());
+    world.effects.reconcile = false;
+    world.end(&bad, Ending::Discarded);
+    assert_eq!(world.state(1), ServerState::Down);
+    assert!(world.effects.reconcile);
+    let wires = world.wires;
+    world.fill();
+    assert_eq!((world.state(1), world.wires), (ServerState::Up, wires + 1));
+}
+
 /// PL-90: servers that were tried are known.
 #[test]
 fn pl_90_none_left_is_not_none_known() {

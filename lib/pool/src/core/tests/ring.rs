@@ -20,6 +20,24 @@ fn pl_10_a_discovered_server_adopts_the_connections_of_its_seed() {
     assert_eq!((world.core.open_count(), world.wires), (4, wires + 2));
 }
 
+/// PL-10 PL-25
+#[test]
+fn pl_25_a_server_that_got_its_name_later_is_still_found_by_its_address() {
+    let mut world = World::new(&quiet(), 0);
+    let (seed, named) = (Server::at(server(1).address), server(1));
+    world.core.seeds(std::slice::from_ref(&seed), false, world.now, &mut world.effects);
+    world.discover(std::slice::from_ref(&named));
+    let key = world.core.meant(&named);
+    assert!(key.is_some());
+    assert_eq!(world.core.meant(&seed), key, "as it was called before");
+    // Another server at the same address is not the one that was meant.
+    assert_eq!(world.core.meant(&Server { id: ServerId::new("c3d4"), ..seed.clone() }), None);
+    assert_eq!(world.core.meant(&server(2)), None);
+    world.core.seeds(&[], true, world.now, &mut world.effects);
+    world.after();
+    assert_eq!(world.core.meant(&seed), None, "it has left");
+}
+
 #[test]
 fn pl_10_the_same_address_under_a_new_id_is_another_server() {
     let mut world = World::full(&quiet(), 1);

@@ -133,7 +133,9 @@ fn shares_hold(history: &History) -> Vec<Breach> {
     for ((process, limit, key), taken) in by_process {
         let Some(law) = history.laws.get(limit) else { continue };
         let parts = taken.iter().filter_map(|taken| taken.share).min().unwrap_or(1);
-        let most = |of: fn(&Force) -> u64| law.in_force.iter().map(of).max().unwrap_or(0);
+        let forgotten = law.forgotten.iter().map(|rule| Force { from_ns: 0, rule: *rule });
+        let rules: Vec<Force> = law.in_force.iter().copied().chain(forgotten).collect();
+        let most = |of: fn(&Force) -> u64| rules.iter().map(of).max().unwrap_or(0);
         // Of a quota, over its window; and clocks run at different rates.
         let per_second_u = match limit {
             CALENDAR => most(|force| force.rule.burst_u) / 3_600,

@@ -58,6 +58,8 @@ pub struct Law {
     next: Option<(u64, Rule)>,
     looked_ns: u64,
     pub in_force: Vec<Force>,
+    /// To come when the store forgot: whoever had heard of it and hears nothing more goes by it.
+    pub forgotten: Vec<Rule>,
 }
 
 impl Law {
@@ -77,7 +79,8 @@ impl Law {
 
     /// The store has forgotten; what was in force stays so until somebody defines it anew.
     pub fn forget(&mut self) {
-        (self.now, self.next) = (None, None);
+        self.forgotten.extend(self.next.take().map(|(_, rule)| rule));
+        self.now = None;
     }
 
     /// Which one is in force by now, and since when.

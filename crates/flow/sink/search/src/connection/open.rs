@@ -19,15 +19,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    Carrier, Connection, Origin,
-    tasks::{self, SaysWhenDropped},
-};
+use super::{Carrier, Connection, Origin, tasks};
 use crate::{
     config::{Config, Http},
     error::{Cause, Error},
     login::Login,
-    stream::{Pulse, Watched},
+    stream::{Pulse, SaysWhenDropped, Watched},
     tls,
 };
 
@@ -80,8 +77,10 @@ impl Opening<'_> {
     {
         let authorization = self.config.login.as_ref().map(Login::header).transpose().map_err(Cause::Secret)?;
         let pulse = Pulse::new();
-        let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write));
+        // With the stream: what hands requests over ends before it when the server takes no more of them.
         let (end, ended) = SaysWhenDropped::new();
+        let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write, end));
+        let (takes_no_more, leaving) = SaysWhenDropped::new();
         let (starter, tasks) = tasks::tasks();
         let streams = Arc::new(AtomicU32::new(1));
         let carrier = if two {
@@ -91,10 +90,12 @@ impl Opening<'_> {
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_header_list_size(HEAD_BYTES_MAX);
             let (sender, mut connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
-            let (streams, streams_max) = (streams.clone(), self.config.streams_max);
+            let (streams, streams_max, heard) = (streams.clone(), self.config.streams_max, pulse.clone());
             starter.start(async move {
-                let _end = end;
+                let _takes_no_more = takes_no_more;
                 poll_fn(move |cx| {
+                    // A goodbye alone wakes nobody: it would be found by the next request, which it costs its answer.
+                    heard.stirs(cx.waker());
                     let polled = Pin::new(&mut connection).poll(cx);
                     // What the server allows is known once its first frame has come.
                     let allowed = u32::try_from(connection.current_max_send_streams()).unwrap_or(u32::MAX);
@@ -109,7 +110,7 @@ impl Opening<'_> {
             builder.max_header_size(HEAD_BYTES_MAX as usize);
             let (sender, connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
             starter.start(async move {
-                let _end = end;
+                let _takes_no_more = takes_no_more;
                 let _ = connection.await;
             });
             Carrier::One(Mutex::new(sender))
@@ -132,6 +133,7 @@ impl Opening<'_> {
             answer_bytes_max: self.config.answer_bytes_max,
             tasks,
             ended,
+            leaving,
             worn: AtomicBool::new(false),
             pulse,
         })

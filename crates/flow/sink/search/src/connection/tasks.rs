@@ -9,6 +9,8 @@ use std::{
 use hyper::rt::Executor;
 use tokio::{sync::watch, task::JoinSet};
 
+use crate::stream::SaysWhenDropped;
+
 /// For whoever ends them.
 pub struct Tasks {
     running: Running,
@@ -65,21 +67,5 @@ impl Starter {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Starter {
     fn execute(&self, task: F) {
         self.start(task);
-    }
-}
-
-/// However its owner ends, aborted too, that is known.
-pub struct SaysWhenDropped(watch::Sender<bool>);
-
-impl SaysWhenDropped {
-    pub fn new() -> (SaysWhenDropped, watch::Receiver<bool>) {
-        let (sender, receiver) = watch::channel(false);
-        (SaysWhenDropped(sender), receiver)
-    }
-}
-
-impl Drop for SaysWhenDropped {
-    fn drop(&mut self) {
-        self.0.send_replace(true);
     }
 }

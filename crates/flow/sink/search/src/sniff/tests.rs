@@ -132,7 +132,7 @@ fn check(members: &[Member]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn pl_141_any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..512)) {

@@ -122,6 +122,34 @@ async fn pl_140_a_refused_login_leaves_what_others_have_under_way() {
     assert_eq!(servers.server.dialled.available_permits(), 2);
 }
 
+/// PL-140: a server that is about to restart takes nothing new, and answers what it has.
+#[tokio::test]
+async fn pl_140_a_goodbye_leaves_what_is_under_way() {
+    let servers = Tracking::new(Http::Two);
+    let config = config(Http::Two, AT);
+    let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
+    let client = Client::over(Pool::start(Search::dialling(config, servers.clone()), settings).unwrap());
+    assert!(client.pool().control().ready(1, Instant::now() + PATIENCE).await);
+    let wait = |path: &'static str| {
+        let client = client.clone();
+        tokio::spawn(async move { client.send(&Request::get(path), PATIENCE).await.map(|answer| answer.body) })
+    };
+    let waiting = [wait("/wait/one"), wait("/wait/two")];
+    eventually("both are under way", || *servers.server.waiting.borrow() == 2).await;
+    servers.server.goodbyes.send_replace(1);
+    eventually("another has been opened", || *servers.open.borrow() == 2).await;
+    let next = within("an answer", client.send(&Request::get("/next"), PATIENCE)).await.unwrap();
+    assert_eq!(next.body, "/next");
+    assert_eq!((*servers.server.waiting.borrow(), *servers.open.borrow()), (2, 2), "they are under way still");
+    servers.server.gate.send_replace(true);
+    for (waiting, path) in waiting.into_iter().zip(["/wait/one", "/wait/two"]) {
+        assert_eq!(within("its answer", waiting).await.unwrap().unwrap(), path);
+    }
+    assert_eq!(client.pool().counters().retries, 0, "each was asked once");
+    eventually("the first is closed", || *servers.open.borrow() == 1).await;
+    assert_eq!(servers.server.dialled.available_permits(), 2);
+}
+
 /// Names are looked up here, as slowly as the test says.
 struct Named {
     server: Two,

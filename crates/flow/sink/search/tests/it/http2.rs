@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -35,6 +36,8 @@ pub struct Two {
     /// Whether it speaks HTTP/2 at all.
     pub speaks: bool,
     pub gate: watch::Sender<bool>,
+    /// So many connections, from the first on, are told that there will be no more answers than those under way.
+    pub goodbyes: watch::Sender<usize>,
     pub waiting: watch::Sender<usize>,
     pub dialled: Arc<Semaphore>,
     /// How many bytes of what it says arrive before the connection breaks.
@@ -52,6 +55,7 @@ impl Two {
             tls: None,
             speaks: true,
             gate,
+            goodbyes: watch::channel(0).0,
             waiting,
             dialled: Arc::new(Semaphore::new(0)),
             breaks_after: None,
@@ -82,7 +86,14 @@ impl Two {
         let io = TokioIo::new(stream);
         if self.speaks {
             let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            let _ = builder.max_concurrent_streams(STREAMS).serve_connection(io, service).await;
+            let number = self.dialled.available_permits();
+            let mut goodbyes = self.goodbyes.subscribe();
+            let mut serving = pin!(builder.max_concurrent_streams(STREAMS).serve_connection(io, service));
+            tokio::select! {
+                _ = &mut serving => return,
+                _ = goodbyes.wait_for(|goodbyes| *goodbyes >= number) => serving.as_mut().graceful_shutdown(),
+            }
+            let _ = serving.await;
         } else {
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
         }

@@ -20,7 +20,7 @@ use scripted::Scripted;
 /// Generous: only against hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const LIMITS: Limits = Limits { tcp: PATIENCE, ready: PATIENCE, write: PATIENCE };
+const LIMITS: Limits = Limits { tcp: PATIENCE, ready: PATIENCE, write: PATIENCE, silence: PATIENCE };
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("never: {what}"))

@@ -153,9 +153,15 @@ local function count(bucket, rule, cap)
   bucket.pool_ms = math.min(bucket.pool_ms, now)
   if bucket.version ~= rule.version then
     local since_ms = math.min(math.max(rule.effective_ms, bucket.pool_ms), now)
-    refill(bucket, cap(bucket.burst_u), since_ms)
+    local old_rate_u, old_cap_u = bucket.rate_u, cap(bucket.burst_u)
+    refill(bucket, old_cap_u, since_ms)
     bucket.version, bucket.rate_u, bucket.period_ms, bucket.burst_u = rule.version, rule.rate_u, rule.period_ms, rule.burst_u
-    bucket.pool_u, bucket.pool_ms = math.min(bucket.pool_u, cap(bucket.burst_u)), since_ms
+    local new_cap_u = cap(bucket.burst_u)
+    -- Where nothing flows back, what was used of a window stays used, whatever there is of it now.
+    if old_rate_u == 0 and bucket.rate_u == 0 then
+      bucket.pool_u = math.max(0, new_cap_u - math.max(0, old_cap_u - bucket.pool_u))
+    end
+    bucket.pool_u, bucket.pool_ms = math.min(bucket.pool_u, new_cap_u), since_ms
   end
   refill(bucket, cap(bucket.burst_u), now)
   turn(bucket, bookable_u(bucket))

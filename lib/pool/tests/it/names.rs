@@ -1,0 +1,59 @@
+//! Configured servers by name, on a stopped clock.
+
+use std::time::Duration;
+
+use honeyflow_pool::{
+    Pool, Server, ServerState, Settings, Want,
+    testing::memory::{self, Memory},
+};
+use tokio::time::{Instant, sleep};
+
+const NAME: &str = "db.example.com:9042";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn named(cluster: &Memory, discovery: bool) -> Pool<Memory> {
+    let settings = Settings { servers: vec![NAME.to_owned()], discovery, ..Settings::default() };
+    cluster.pool(settings, 7).expect("good settings")
+}
+
+/// PL-10 PL-102: whoever asked meanwhile waits, and is served when the name leads somewhere; nobody has to say so.
+#[tokio::test(start_paused = true)]
+async fn pl_10_a_pool_gets_going_when_its_name_can_be_looked_up_at_last() {
+    for discovery in [false, true] {
+        let cluster = Memory::new(1, 64);
+        let server = Server::at("127.0.0.1:1".parse().unwrap()).named("a");
+        cluster.host(0).knows(&[server]);
+        let pool = named(&cluster, discovery);
+        sleep(60 * SECOND).await;
+        assert!(pool.status().servers.is_empty());
+        let error = pool.with(Want::within(SECOND), |loan| memory::ask(loan, "x")).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("{NAME} cannot be looked up: no such name")), "{error}");
+        let asking = pool.clone();
+        let want = Want::within(10 * SECOND);
+        let patient = tokio::spawn(async move { asking.with(want, |loan| memory::ask(loan, "x")).await.is_ok() });
+        sleep(SECOND).await;
+        let (known, waiting): (usize, usize) = (pool.status().servers.len(), pool.status().waiting.iter().sum());
+        assert_eq!((known, waiting), (0, 1));
+        cluster.lead(NAME, 0);
+        let began = Instant::now();
+        assert!(patient.await.unwrap(), "discovery: {discovery}");
+        assert!(began.elapsed() <= 3 * SECOND, "discovery: {discovery}, after {:?}", began.elapsed());
+        assert!(pool.control().ready(2, Instant::now() + SECOND).await);
+        let status = pool.status();
+        assert_eq!(status.servers.iter().map(|server| server.state).collect::<Vec<_>>(), [ServerState::Up]);
+        assert_eq!((status.discovery_error, status.waiting.iter().sum::<usize>()), (None, 0));
+    }
+}
+
+/// PL-10: a name that leads elsewhere later on is followed, without discovery too.
+#[tokio::test(start_paused = true)]
+async fn pl_10_a_name_that_leads_elsewhere_is_followed() {
+    let cluster = Memory::new(2, 64);
+    cluster.lead(NAME, 0);
+    let pool = named(&cluster, false);
+    assert!(pool.control().ready(2, Instant::now() + SECOND).await);
+    cluster.lead(NAME, 1);
+    sleep(60 * SECOND).await;
+    assert_eq!((cluster.host(0).open(), cluster.host(1).open()), (0, 2));
+    assert_eq!(pool.status().servers.len(), 1);
+}
