@@ -321,7 +321,7 @@ impl Member {
             Asked::Give(name, heir) => self.given(name, *heir, result),
             Asked::Release(names) => self.released(names, &result),
             Asked::Heir(name, heir) => self.announced(name, *heir, &result, effects),
-            Asked::Leave => self.gone(effects),
+            Asked::Leave => self.has_asked_to_leave(result.is_ok(), effects),
         }
     }
 
@@ -366,6 +366,7 @@ impl Member {
                 }
                 at = at.min(self.count.stale_at(self.now)).min(self.leave_wake_at());
             }
+            Phase::Leaving if !self.calls.is_open(|_| true) => at = at.min(self.ask_at()),
             _ => {}
         }
         // A time that has come and leads to nothing must not be asked for again and again.

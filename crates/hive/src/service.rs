@@ -173,7 +173,7 @@ impl Hive {
 
     /// Hands over what it leads, releases what nobody else can have, and leaves; returns once that is done. An heir is
     /// waited for, five seconds or a time to live at most, so that nothing is without a leader meanwhile; alone it goes at
-    /// once. Without the store it takes less than a time to live; burial covers the rest.
+    /// once. Without the store it takes a time to live at most; burial covers the rest.
     pub async fn leave(&self) {
         let mut life = self.shared.life();
         self.tell(Input::Leave).await;

@@ -7,7 +7,8 @@
 //! | in      | nothing is being given any more, or no heir got warm in time | leaving | terms die; to warm heirs HandOver, of the rest Release |
 //! | in      | leave, and the store is silent | leaving | terms die: it is not asked for more than it takes       |
 //! | leaving | all of that answered, or not | leaving | call Leave: whatever is left is free with its row         |
-//! | leaving | Leave answered, or not       | gone    | Left                                                      |
+//! | leaving | Leave failed, and there is time | leaving | call Leave again, a little later                       |
+//! | leaving | Leave answered, or no time is left | gone | Left                                                   |
 //! | out, joining | leave                   | gone    | Left                                                      |
 //!
 //! An heir learns that it is one by its next beat, and only then looks often enough to follow without a gap. Whom nobody
@@ -32,12 +33,16 @@ use crate::contract::{Claim, Held, Request};
 pub(super) struct Draining {
     since: Moment,
     to_leave: bool,
+    /// When the row's end may be asked for, and until when again if that failed.
+    ask_at: Moment,
+    ask_until: Moment,
 }
 
 impl Member {
     pub(super) fn drain(&mut self) {
         if self.draining.is_none() {
-            self.draining = Some(Draining { since: self.now, to_leave: false });
+            let now = self.now;
+            self.draining = Some(Draining { since: now, to_leave: false, ask_at: now, ask_until: Moment::FAR });
             self.unplaced = true;
             self.trust.sooner(self.now);
         }
@@ -88,11 +93,18 @@ impl Member {
     /// What comes of it burial finds out; the row is all that is worth another question.
     pub(super) fn leave_silent_store(&mut self, effects: &mut Vec<Effect>) {
         self.end_terms("this node leaves, and the store does not answer", effects);
+        self.begin_to_leave();
+    }
+
+    fn begin_to_leave(&mut self) {
         self.trust.phase = Phase::Leaving;
+        if let Some(draining) = &mut self.draining {
+            draining.ask_until = self.now.after(self.config.time_to_live / 2);
+        }
     }
 
     fn let_go(&mut self, effects: &mut Vec<Effect>) {
-        self.trust.phase = Phase::Leaving;
+        self.begin_to_leave();
         let mut given: BTreeMap<Name, (crate::NodeId, Claim)> = BTreeMap::new();
         let mut released = Vec::new();
         for (name, lease) in &mut self.leases {
@@ -131,8 +143,22 @@ impl Member {
 
     pub(super) fn leave_when_settled(&mut self, effects: &mut Vec<Effect>) {
         let busy = |asked: &Asked| matches!(asked, Asked::Give(..) | Asked::Release(_) | Asked::Leave);
-        if let Some(node) = self.node.filter(|_| !self.calls.is_open(busy)) {
+        let due = self.ask_at() <= self.now && !self.calls.is_open(busy);
+        if let Some(node) = self.node.filter(|_| due) {
             self.call(Asked::Leave, Request::Leave { node }, effects);
+        }
+    }
+
+    pub(super) fn ask_at(&self) -> Moment {
+        self.draining.map_or(self.now, |draining| draining.ask_at)
+    }
+
+    /// A row that stays is waited for by everybody until it expires: that is worth asking again.
+    pub(super) fn has_asked_to_leave(&mut self, answered: bool, effects: &mut Vec<Effect>) {
+        let again_at = self.now.after(self.retry_wait());
+        match &mut self.draining {
+            Some(draining) if !answered && self.now < draining.ask_until => draining.ask_at = again_at,
+            _ => self.gone(effects),
         }
     }
 

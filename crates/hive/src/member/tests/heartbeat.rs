@@ -390,12 +390,26 @@ fn hv_21_without_the_store_it_still_ends_in_time() {
     assert_eq!(effects, [Effect::Left]);
 }
 
+/// HV-21: a store that stumbles over the last question is asked again; the row stays for nobody to wait for.
+#[test]
+fn hv_21_a_goodbye_that_was_not_heard_is_said_again() {
+    let mut table = Table::holding();
+    table.step(Input::Leave);
+    table.reply(is_release, Ok(Reply::Released(vec![DUTY.into()])));
+    assert_eq!(table.reply(is_leave, broken()), []);
+    assert!(table.request(is_leave).is_none(), "not at once");
+    let due = table.member.wake_at();
+    table.now = due;
+    table.step(Input::Tick);
+    assert_eq!(table.reply(is_leave, Ok(Reply::Done)), [Effect::Left]);
+}
+
 /// The same where others are: nobody is waited for whom the store would have to tell.
 #[test]
 fn hv_21_without_the_store_no_heir_is_waited_for() {
     let mut table = leaving_among_others();
     let mut effects = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..6 {
         effects.extend(table.pass(1_000));
     }
     assert!(is_lost(&effects) && effects.last() == Some(&Effect::Left), "{effects:?}");
