@@ -397,6 +397,7 @@ impl Member {
     fn call(&mut self, asked: Asked, request: Request, effects: &mut Vec<Effect>) {
         let within = match asked {
             Asked::Take(_) | Asked::Mint(_) | Asked::Give(..) => self.config.mint_deadline(),
+            Asked::Leave => self.config.deadline().min(self.left_to_leave()),
             _ => self.config.deadline(),
         };
         let (at, version, store) = (self.now, self.lineage.version, self.store);

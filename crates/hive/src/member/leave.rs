@@ -14,7 +14,7 @@
 //! An heir learns that it is one by its next beat, and only then looks often enough to follow without a gap. Whom nobody
 //! could follow does not wait. Without the store each step ends by its deadline; burial covers the rest.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use honeyflow_event::Name;
 use honeyflow_runtime::Moment;
@@ -99,7 +99,7 @@ impl Member {
     fn begin_to_leave(&mut self) {
         self.trust.phase = Phase::Leaving;
         if let Some(draining) = &mut self.draining {
-            draining.ask_until = self.now.after(self.config.time_to_live / 2);
+            draining.ask_until = self.now.after(self.config.deadline() * 2);
         }
     }
 
@@ -157,9 +157,13 @@ impl Member {
     pub(super) fn has_asked_to_leave(&mut self, answered: bool, effects: &mut Vec<Effect>) {
         let again_at = self.now.after(self.retry_wait());
         match &mut self.draining {
-            Some(draining) if !answered && self.now < draining.ask_until => draining.ask_at = again_at,
+            Some(draining) if !answered && again_at < draining.ask_until => draining.ask_at = again_at,
             _ => self.gone(effects),
         }
+    }
+
+    pub(super) fn left_to_leave(&self) -> Duration {
+        self.draining.map_or(Duration::MAX, |draining| draining.ask_until.since(self.now))
     }
 
     pub(super) fn gone(&mut self, effects: &mut Vec<Effect>) {

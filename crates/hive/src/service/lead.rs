@@ -105,11 +105,10 @@ impl Hive {
             };
             tracing::warn!(lease = %term.lease(), %failure, "a duty has failed and is tried again");
             // Half a leader is none: others may have more luck.
-            let Some(wait) = tried.again(began_at, self.shared.clock().now()) else {
+            let Some(wait) = tried.again(began_at, self.shared.clock().now(), failure.after) else {
                 self.tell(Input::SitOut { lease: term.lease().clone(), wait: SIT_OUT }).await;
                 return Ended::GivenUp;
             };
-            let wait = failure.after.unwrap_or(wait);
             tokio::select! {
                 biased;
                 ended = interrupted(mailbox) => return ended,
@@ -127,15 +126,17 @@ struct Tried {
 }
 
 impl Tried {
-    /// It has failed now: how long to wait before the next try, if there is to be one.
-    fn again(&mut self, began_at: Moment, now: Moment) -> Option<Duration> {
+    /// It has failed now: how long to wait before the next try, if there is to be one. What asks to be left alone for
+    /// longer than is left asks for another node.
+    fn again(&mut self, began_at: Moment, now: Moment, asked: Option<Duration>) -> Option<Duration> {
         if now.since(began_at) >= TRY_FOR {
             *self = Tried::default();
         }
         let since = *self.since.get_or_insert(now);
         let wait = BACKOFF.ceiling(self.times);
         self.times += 1;
-        (now.since(since) < TRY_FOR).then_some(wait)
+        let left = TRY_FOR.saturating_sub(now.since(since));
+        (!left.is_zero() && asked.is_none_or(|asked| asked <= left)).then_some(asked.unwrap_or(wait))
     }
 }
 
@@ -183,18 +184,28 @@ mod tests {
     #[test]
     fn hv_47_ten_seconds_count_from_the_first_failure() {
         let mut tried = Tried::default();
-        let first = tried.again(at(0), at(3_600));
+        let first = tried.again(at(0), at(3_600), None);
         assert_eq!(first, Some(BACKOFF.ceiling(0)), "it ran for an hour before it failed");
-        assert!(tried.again(at(3_600), at(3_605)).is_some_and(|wait| wait > BACKOFF.ceiling(0)));
-        assert_eq!(tried.again(at(3_609), at(3_610)), None);
+        assert!(tried.again(at(3_600), at(3_605), None).is_some_and(|wait| wait > BACKOFF.ceiling(0)));
+        assert_eq!(tried.again(at(3_609), at(3_610), None), None);
     }
 
     #[test]
     fn hv_47_work_that_went_well_for_long_begins_anew() {
         let mut tried = Tried::default();
-        tried.again(at(0), at(1));
-        assert_eq!(tried.again(at(2), at(12)), Some(BACKOFF.ceiling(0)));
-        assert!(tried.again(at(12), at(21)).is_some());
-        assert_eq!(tried.again(at(21), at(22)), None);
+        tried.again(at(0), at(1), None);
+        assert_eq!(tried.again(at(2), at(12), None), Some(BACKOFF.ceiling(0)));
+        assert!(tried.again(at(12), at(21), None).is_some());
+        assert_eq!(tried.again(at(21), at(22), None), None);
+    }
+    /// The lease is not kept over a pause that is longer than it would be tried for.
+    #[test]
+    fn hv_47_a_long_pause_is_not_waited_out_under_the_lease() {
+        let seconds = Duration::from_secs;
+        assert_eq!(Tried::default().again(at(0), at(1), Some(seconds(3))), Some(seconds(3)));
+        assert_eq!(Tried::default().again(at(0), at(1), Some(seconds(60))), None);
+        let mut tried = Tried::default();
+        tried.again(at(0), at(1), None);
+        assert_eq!(tried.again(at(1), at(9), Some(seconds(3))), None, "two seconds are left");
     }
 }
