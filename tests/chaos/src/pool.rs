@@ -11,6 +11,7 @@ mod nodes;
 mod report;
 pub mod scripted;
 pub mod speak;
+mod stalls;
 pub mod steps;
 mod tap;
 
@@ -89,6 +90,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
 
 async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, String> {
     let began = Instant::now();
+    let stalls = stalls::Stalls::watch();
     ground::all_there(&ground.seeds())?;
     let session = open(ground)?;
     ground.furnish(&session).await?;
@@ -141,6 +143,7 @@ async fn play(options: &Options, ground: &mut dyn Ground) -> Result<Report, Stri
     // What fails last is judged, too: by then its time is over.
     load.stop().await;
     ground::all_there(&ground.seeds())?;
+    ground.darkness().stalled(stalls.end());
     report.take(&tally, ground.darkness());
     report.left_over = field.close(ground).await;
     report.seconds = began.elapsed().as_secs_f64();

@@ -147,13 +147,11 @@ fn hv_32_the_hive_is_listed_shown_handed_over_and_drained() {
     assert_eq!((shown["alive"].as_u64(), shown["shards"][0]["held"].as_u64()), (Some(3), Some(64)), "{shown}");
     let before = shop.queen();
     let heir = ["a", "b", "c"].into_iter().find(|name| *name != before).expect("another");
-    let handed = shop.run("a", &["hive", "hand-over", "--to", heir]);
-    assert_eq!(handed.code, 0, "{}{}", handed.out, handed.err);
+    wait::until("it is handed over", || (shop.run("a", &["hive", "hand-over", "--to", heir]).code == 0).then_some(()));
     assert_eq!(shop.queen(), heir);
     let odd = shop.run("a", &["hive", "hand-over", "--to", "nobody"]);
     assert_eq!(odd.code, 2, "{}", odd.err);
-    let drained = shop.run("a", &["hive", "drain", heir]);
-    assert_eq!(drained.code, 0, "{}{}", drained.out, drained.err);
+    wait::until("it is drained", || (shop.run("a", &["hive", "drain", heir]).code == 0).then_some(()));
     assert_eq!(shop.shards(heir), 0);
     let listed = shop.ask("a", &["hive", "list"]);
     let state = |name: &str| listed.iter().find(|row| row["name"] == name).map(|row| row["state"].clone());

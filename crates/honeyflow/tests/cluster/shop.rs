@@ -110,8 +110,8 @@ drain  = "20s"
 {more}
 
 [hive]
-heartbeat    = "1s"
-time-to-live = "4s"
+heartbeat    = "2s"
+time-to-live = "8s"
 
 [source.shop]
 url = "file:address"

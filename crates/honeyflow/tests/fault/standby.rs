@@ -17,7 +17,9 @@ step.load = {{ use = "sql.load" }}
 step.call = {{ use = "http.call", needs = ["load"], url = "http://127.0.0.1:{port}/{{.id}}/{{.title}}", method = "POST", http = true, allow-networks = ["127.0.0.0/8"] }}
 "#
     );
-    let text = format!("{head}{workflow}").replace("[node]\n", "[node]\nname = \"first\"\n");
+    // A machine with much to do may keep a process waiting for seconds; nobody is dead for that.
+    let times = "\n[hive]\nheartbeat = \"3s\"\ntime-to-live = \"12s\"\n";
+    let text = format!("{head}{times}{workflow}").replace("[node]\n", "[node]\nname = \"first\"\n");
     shop.write_config(&text);
     let text = text.replace("\"first\"", "\"second\"").replace("\"data\"", "\"other\"");
     std::fs::write(shop.home().join("other.toml"), text).expect("a file");

@@ -43,7 +43,7 @@ fn what_does_not_fit_is_shown_at_its_place() {
             &["[cassandra.main.cql]", "refused the login", "check user and password"],
         ),
         ("[\"127.0.0.1:", "[\"127.0.0.2:".to_owned(), &["[cassandra.main]", "could not be connected to"]),
-        ("deadline  = \"2s\"", "dedline = \"2s\"".to_owned(), &["error[unknown-key]", "did you mean `deadline`?"]),
+        ("deadline  = \"10s\"", "dedline = \"10s\"".to_owned(), &["error[unknown-key]", "did you mean `deadline`?"]),
     ] {
         let said = said(&table, from, &to);
         assert!(expected.iter().all(|part| said.contains(part)), "{expected:?} in\n{said}");

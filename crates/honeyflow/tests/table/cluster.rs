@@ -74,7 +74,7 @@ impl TableShop {
             r#"{before}[cassandra.main]
 servers   = ["127.0.0.1:{port}"]
 discovery = "off"
-deadline  = "2s"
+deadline  = "10s"
 
 [cassandra.main.cql]
 user     = "{user}"

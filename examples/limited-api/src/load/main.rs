@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let urls: Vec<String> = arguments.targets.iter().map(|target| url(target)).collect();
     let all: u64 = shares.iter().sum();
     let length = Duration::from_secs(arguments.seconds);
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
     let before = report::admitted(&client, &urls).await?;
     let senders = urls.iter().zip(&shares).map(|(url, share)| {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use fleet::Fleet;
 use honeyflow_invariant::rate::rate_holds;
 
-const RATE: u64 = 400;
-const BURST: u64 = 80;
+const RATE: u64 = 100;
+const BURST: u64 = 20;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 

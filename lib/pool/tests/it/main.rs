@@ -33,7 +33,7 @@ use lines::Lines;
 use node::Node;
 
 /// Generous: only against hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until it is so.
 async fn eventually(what: &str, is_so: impl Fn() -> bool) {

@@ -61,8 +61,8 @@ pub struct Tally {
     pub took_over_ms: Vec<u64>,
 }
 
-/// Where a kernel lock tells who is dead, nobody waits for a lease to run out (HV-92).
-const TAKES_OVER_WITHIN_MS: u64 = 1000;
+/// Where a kernel lock tells who is dead, nobody waits for a lease to run out, nor for two of them (HV-92).
+const TAKES_OVER_WITHIN_MS: u64 = 2500;
 
 /// With fewer rounds of a kind nothing is asked of that kind alone when the fence is off.
 const ENOUGH: u32 = 5;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn hv_92_a_file_is_taken_over_within_a_second() {
+    fn hv_92_a_file_is_taken_over_before_a_lease_could_run_out() {
         let of = |backend: Backend, waits: [u64; 3]| {
             let mut tally = Tally::default();
             for wait in waits {
@@ -184,8 +184,8 @@ mod tests {
             }
             tally.faults(&BTreeMap::from([(Kind::Kill, 3)]), backend, true, &Verdict::default()).is_empty()
         };
-        assert!(of(Backend::Sqlite, [700, 5_000, 1_000]));
-        assert!(!of(Backend::Sqlite, [700, 5_000, 1_001]));
+        assert!(of(Backend::Sqlite, [700, 5_000, 2_500]));
+        assert!(!of(Backend::Sqlite, [700, 5_000, 2_501]));
         assert!(of(Backend::Redis, [1_700, 2_000, 2_000]));
     }
 

@@ -1,4 +1,4 @@
-//! When no server could have answered: what fails then is nobody's fault, if too little of its time was left.
+//! When no server could have answered, or nobody could have asked: what fails then is nobody's fault, if too little of its time was left.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -25,6 +25,13 @@ impl Darkness {
         if let Some(last) = self.lock().last_mut() {
             last.1 = Some(now);
         }
+    }
+
+    /// This process had no time itself.
+    pub fn stalled(&self, spells: Vec<(Instant, Instant)>) {
+        let mut all = self.lock();
+        all.extend(spells.into_iter().map(|(from, until)| (from, Some(until))));
+        all.sort_by_key(|(from, _)| *from);
     }
 
     /// Whether a request with this time had a server for long enough. Asked when the time is over.
@@ -71,5 +78,17 @@ mod tests {
         assert!(!darkness.spared(at(0), at(2000)));
         assert!(darkness.touched(at(0), at(1001)) && darkness.touched(at(1399), at(3000)));
         assert!(!darkness.touched(at(0), at(1000)) && !darkness.touched(at(1400), at(3000)));
+    }
+
+    #[test]
+    fn a_request_is_not_blamed_for_what_its_process_slept_through() {
+        let (darkness, begun) = (Darkness::default(), Instant::now());
+        let at = |ms| begun + Duration::from_millis(ms);
+        darkness.falls(at(5000));
+        darkness.lifts(at(5100));
+        assert!(darkness.spared(at(0), at(2000)));
+        darkness.stalled(vec![(at(400), at(900))]);
+        assert!(!darkness.spared(at(0), at(2000)), "1.1 s are left");
+        assert!(darkness.spared(at(0), at(2400)) && darkness.spared(at(3000), at(5000)));
     }
 }

@@ -166,7 +166,8 @@ impl Caller {
             Err(error) => {
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
                 let cause = error.cause.as_ref().map(ToString::to_string).unwrap_or_default();
-                let said = format!("{error}: {cause}");
+                let what = if writes { "write" } else { "read" };
+                let said = format!("{what}, idempotent: {}, after {took:?}: {error}: {cause}", how.is_idempotent());
                 tracing_note(&said);
                 if how.is_idempotent() {
                     let exhausted = error.tries.len() + 1 >= TRIES;

@@ -169,7 +169,7 @@ pub fn node() -> NodeId {
 }
 
 pub fn join(node: NodeId) -> Request {
-    Request::Join { node, name: "reader".into(), heartbeat_ms: 2000, ttl_ms: 6000, meta: "{}".to_owned() }
+    Request::Join { node, name: "reader".into(), heartbeat_ms: 2000, ttl_ms: 60_000, meta: "{}".to_owned() }
 }
 
 pub fn beat(node: NodeId, read_only: bool) -> Request {

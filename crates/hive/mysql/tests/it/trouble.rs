@@ -94,7 +94,7 @@ async fn stuck_on_read_only_server() {
     }
     // None of the connections on which that was found out is asked again.
     let mut left = before;
-    for _ in 0..500 {
+    for _ in 0..6000 {
         left = query_scalar(connections).fetch_one(&mut person).await.unwrap();
         if left == 0 {
             break;

@@ -138,6 +138,7 @@ async fn hv_37_a_take_over_does_not_wait_for_ever() {
     bee.beat_with(leading()).await;
     let held = bee.take(LEASE).await;
     let _writer = acting(&field).await;
+    bee.beat_with(leading()).await;
     let failure = bee.hive.call(bee.over(LEASE, held, bee.id)).await.unwrap_err();
     assert_eq!((failure.class, &*failure.code), (Class::Retry, "database-busy"), "{failure}");
 }

@@ -109,14 +109,20 @@ pub fn is_spread(nodes: &[&Node]) -> bool {
     counts.iter().all(|count| *count == SHARDS as usize / nodes.len())
 }
 
+/// A machine with much to do may keep a thread waiting for seconds; nobody is dead for that.
+fn patient(name: &str) -> Options {
+    let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(8));
+    Options { heartbeat, time_to_live, ..Options::named(name).source("shop") }
+}
+
 async fn one_dies(field: &Field) {
     let options = field.options();
     let mut nodes = Vec::new();
     for name in ["a", "b", "c"] {
-        nodes.push(Node::join(&options, Options::named(name).fast().source("shop")).await);
+        nodes.push(Node::join(&options, patient(name)).await);
     }
-    until("a queen", || nodes.iter().filter(|node| node.leads()).count() == 1).await;
-    until("shards are spread", || is_spread(&nodes.iter().collect::<Vec<_>>())).await;
+    let one_leads = || nodes.iter().filter(|node| node.leads()).count() == 1;
+    until("a queen, and shards are spread", || one_leads() && is_spread(&nodes.iter().collect::<Vec<_>>())).await;
     let queen = nodes.iter().position(Node::leads).unwrap();
     let dead = nodes.remove(queen);
     let (orphans, id) = (dead.held(), dead.id());

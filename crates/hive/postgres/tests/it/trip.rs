@@ -33,9 +33,10 @@ async fn ask(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, asked: Arc<AtomicU
         if !is_first {
             to.write_u8(kind).await?;
         }
+        // Before anybody can answer it.
+        asked.fetch_add(usize::from(matches!(kind, b'Q' | b'S')), Ordering::SeqCst);
         to.write_u32(length).await?;
         to.write_all(&body).await?;
-        asked.fetch_add(usize::from(matches!(kind, b'Q' | b'S')), Ordering::SeqCst);
         is_first = false;
     }
 }

@@ -58,7 +58,9 @@ struct Member {
 impl Member {
     async fn join(url: &str, hive: &str, name: &str) -> Member {
         let process = Arc::new(Process { hive: server::open(url, hive), dead: AtomicBool::new(false) });
-        let options = Options { watch_runtime: false, ..Options::named(name).fast().source("shop") };
+        // A machine with much to do may keep a thread waiting for seconds; nobody is dead for that.
+        let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(8));
+        let options = Options { heartbeat, time_to_live, watch_runtime: false, ..Options::named(name).source("shop") };
         let hive = Hive::join(process.clone(), options).await.unwrap();
         let mut shards = hive.shards("shop", SHARDS, false).await.unwrap();
         let held: Arc<Mutex<Held>> = Arc::default();

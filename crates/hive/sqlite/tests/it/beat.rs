@@ -18,13 +18,10 @@ async fn hv_39_a_busy_database_does_not_dethrone_a_lone_node() {
     let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     transaction.execute("insert into book default values", []).unwrap();
     let began_at = Instant::now();
-    let mut beats = 0;
     while began_at.elapsed() < Duration::from_secs(3) {
         assert_eq!(beaten(&hive, me, false).await, (true, false), "trusted, though nothing was written");
-        beats += 1;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(beats >= 5, "a refused beat does not wait long: {beats}");
     // What must be written is refused as busy, and tried again.
     let held = vec![Held { lease: "shard/shop/0".into(), epoch: term.epoch() }];
     let release = Request::Release { node: me, held, cause: "test".into() };

@@ -57,7 +57,7 @@ fn pool_starvation_loses_lease() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
         let times = Membership::named("a");
-        let calm = Membership { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times };
+        let calm = Membership { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(8), ..times };
         let hive = Hive::join(open(&shop), calm).await.unwrap();
         let (terms, leading) = lead(&hive).await;
         let node = hive.node();
@@ -66,7 +66,7 @@ fn pool_starvation_loses_lease() {
             connection.execute_batch("begin; select count(*) from book").unwrap();
         }
         // Longer than a time to live, and nothing else of the pool is free meanwhile.
-        let stuck = || tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(6)));
+        let stuck = || tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_secs(10)));
         let (one, other) = (stuck(), stuck());
         tokio::time::timeout(SOON, async { (one.await, other.await) }).await.unwrap().0.unwrap();
         assert_eq!((terms.load(Ordering::Relaxed), hive.node()), (1, node), "the same term, of the same node");
@@ -80,7 +80,7 @@ async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times
     let shop = Shop::fresh();
     let times = Membership {
         heartbeat: Duration::from_secs(1),
-        time_to_live: Duration::from_secs(3),
+        time_to_live: Duration::from_secs(5),
         ..Membership::named("a")
     };
     let hive = Hive::join(open(&shop), times).await.unwrap();
@@ -89,7 +89,7 @@ async fn hv_39_a_long_transaction_does_not_dethrone_a_lone_node_with_short_times
     let mut application = shop.application();
     application.busy_timeout(SOON).unwrap();
     let transaction = application.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
     transaction.commit().unwrap();
     // What was missed by then would be made up for at once.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -71,11 +71,15 @@ async fn pl_91_a_cluster_that_is_away_or_refuses_the_login_is_tried_again() {
         (wrong, address, "refused the login"),
         (Settings::default(), "127.0.0.1:1".to_owned(), "could not be connected to"),
     ] {
-        let servers =
-            honeyflow_pool::Settings { servers: vec![server], discovery: false, ..honeyflow_pool::Settings::default() };
+        let servers = honeyflow_pool::Settings {
+            servers: vec![server],
+            discovery: false,
+            handshake_timeout: std::time::Duration::from_secs(30),
+            ..honeyflow_pool::Settings::default()
+        };
         let session = Session::open(settings, servers).expect("settings");
         let mut options = honeyflow_sink_cassandra::Options::new("a", "b", vec![part("id", KeyKind::Integer)]);
-        options.deadline = std::time::Duration::from_secs(1);
+        options.deadline = std::time::Duration::from_secs(5);
         let sink = CassandraSink::open(session, options).await.expect("it may come later");
         let answers = sink.write(vec![put("1", stamp(1, 1), json!({}))]).await;
         let [Outcome::Failed(failure)] = &answers[..] else { panic!("{answers:?}") };

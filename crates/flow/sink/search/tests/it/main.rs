@@ -18,7 +18,7 @@ use honeyflow_sink_search::{Client, Config, Connection, Error, Search};
 use scripted::Scripted;
 
 /// Generous: only against hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIMITS: Limits = Limits { tcp: PATIENCE, ready: PATIENCE, write: PATIENCE, silence: PATIENCE };
 
