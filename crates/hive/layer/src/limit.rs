@@ -91,6 +91,13 @@ type Slot = Option<Permit<'static>>;
 /// A slot on its way with the answer, and free again with it.
 #[derive(Clone)]
 pub(crate) struct Kept(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Permit<'static>>);
+
+impl Kept {
+    pub fn of(slot: Permit<'static>) -> Kept {
+        Kept(Arc::new(slot))
+    }
+}
+
 type Asked = Pin<Box<dyn Future<Output = Result<Slot, Duration>> + Send>>;
 
 pin_project! {
@@ -193,7 +200,7 @@ where
                 StateNow::Passed { answer, slot } => {
                     let mut response = ready!(answer.poll(context))?;
                     if let Some(slot) = slot.take() {
-                        response.extensions_mut().insert(Kept(Arc::new(slot)));
+                        response.extensions_mut().insert(Kept::of(slot));
                     }
                     if !this.rule.shadow && !*this.is_grpc {
                         let headers = response.headers_mut();

@@ -10,6 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use honeyflow_hive::limit::Permit;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -84,6 +85,13 @@ pin_project! {
         #[pin]
         body: T,
         slot: Option<Kept>,
+    }
+}
+
+impl<T> HeldBody<T> {
+    /// For a service that takes its slots itself.
+    pub fn new(body: T, slot: Permit<'static>) -> HeldBody<T> {
+        HeldBody { body, slot: Some(Kept::of(slot)) }
     }
 }
 

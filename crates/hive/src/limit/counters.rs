@@ -67,6 +67,7 @@ impl Counters {
             waits: self.waits.load(Ordering::Relaxed),
             waited: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             pool: self.pool.load(Ordering::Relaxed),
+            slots: None,
             keys,
             overflowed,
         }
@@ -85,6 +86,8 @@ pub struct Snapshot {
     pub waits: u64,
     pub waited: Duration,
     pub pool: u64,
+    /// Of a limit on how many at once: in use on this node, by all keys, and how many each key has on all nodes.
+    pub slots: Option<(u64, u64)>,
     pub keys: usize,
     pub overflowed: u64,
 }

@@ -57,7 +57,6 @@ pub(super) type Verdict = Result<Grant, Denied>;
 /// Who waits: told once, with a permit that goes back by itself if nobody is there any more.
 pub struct Token {
     pub(super) told: oneshot::Sender<Verdict>,
-    pub(super) cost: u64,
 }
 
 /// What the drawing task hears.
@@ -199,10 +198,10 @@ impl State {
 
     fn perform(self: &Arc<State>, key: u128, started_ns: u64, effect: Effect<Token>) {
         let call = match effect {
-            Effect::Grant { token, origin, waited_ns } => {
+            Effect::Grant { token, permits, origin, waited_ns } => {
                 self.counters.waited(waited_ns);
                 // If nobody listens any more the grant comes back, and goes back as it is dropped.
-                let grant = Grant::new(Limit(self.clone()), key, token.cost, origin);
+                let grant = Grant::new(Limit(self.clone()), key, permits, origin);
                 drop(token.told.send(Ok(grant)));
                 return;
             }
@@ -417,7 +416,14 @@ impl Limit {
 
     pub fn snapshot(&self) -> Snapshot {
         let State { name, setting, keys, counters, .. } = &*self.0;
-        counters.snapshot(name, &setting.load(), self.0.clock.now_ns(), keys.count(), keys.overflowed())
+        let setting = setting.load();
+        let snapshot = counters.snapshot(name, &setting, self.0.clock.now_ns(), keys.count(), keys.overflowed());
+        let slots = (setting.terms.decider == Decider::Slots).then(|| {
+            let mut in_use = 0;
+            keys.each(|_, entry| in_use += entry.slow().as_ref().map_or(0, |core| core.slots_in_use()));
+            (in_use, setting.terms.burst)
+        });
+        Snapshot { slots, ..snapshot }
     }
 
     pub(super) fn is_exact(&self) -> bool {
@@ -494,7 +500,7 @@ impl<'a> Keyed<'a> {
     pub async fn try_take(self, cost: u64) -> Result<Permit<'a>, Denied> {
         match self.take_local(cost) {
             Some(permit) => Ok(permit),
-            None => self.ask(cost, Class::Normal, None).await,
+            None => self.ask((cost, cost), Class::Normal, None).await,
         }
     }
 
@@ -513,8 +519,17 @@ impl<'a> Keyed<'a> {
     pub async fn take_as(self, class: Class, cost: u64, within: Duration) -> Result<Permit<'a>, Denied> {
         match self.take_local(cost) {
             Some(permit) => Ok(permit),
-            None => self.ask(cost, class, Some(within)).await,
+            None => self.ask((cost, cost), class, Some(within)).await,
         }
+    }
+
+    /// Of a limit on how many at once: as soon as one slot is free, and as many more of them as are free then, up to
+    /// `most`. Any other limit gives one permit.
+    ///
+    /// # Errors
+    /// As [`Keyed::take`].
+    pub async fn take_up_to(self, most: u64, within: Duration) -> Result<Permit<'a>, Denied> {
+        self.ask((1, most), Class::Normal, Some(within)).await
     }
 
     /// Takes the most that something may cost; [`Reservation::commit`] says what it did.
@@ -559,11 +574,11 @@ impl<'a> Keyed<'a> {
 
     fn ask(
         self,
-        cost: u64,
+        (cost, most): (u64, u64),
         class: Class,
         within: Option<Duration>,
     ) -> impl Future<Output = Result<Permit<'a>, Denied>> {
-        let asked = self.ask_now(cost, class, within);
+        let asked = self.ask_now((cost, most), class, within);
         async move {
             let told = match asked {
                 Ok(permit) => return permit,
@@ -580,7 +595,7 @@ impl<'a> Keyed<'a> {
 
     fn ask_now(
         self,
-        cost: u64,
+        (cost, most): (u64, u64),
         class: Class,
         within: Option<Duration>,
     ) -> Result<Result<Permit<'a>, Denied>, oneshot::Receiver<Verdict>> {
@@ -611,8 +626,9 @@ impl<'a> Keyed<'a> {
             Some(within) => (Patience::Step, u64::try_from(within.as_nanos()).unwrap_or(u64::MAX)),
         };
         let waiter = Waiter {
-            token: Token { told, cost },
+            token: Token { told },
             cost,
+            wish: most.max(cost),
             class,
             patience,
             since_ns: now_ns,

@@ -108,6 +108,8 @@ pub enum Effect<W> {
     },
     Grant {
         token: W,
+        /// Of slots perhaps more than it cost, if it wished for more.
+        permits: u64,
         origin: Origin,
         waited_ns: u64,
     },
@@ -268,7 +270,8 @@ impl<W> Key<W> {
             && self.queue.is_empty()
             && let Some(taken) = stock.take(now_ns, waiter.cost)
         {
-            effects.push(Effect::Grant { token: waiter.token, origin: Origin::Batch(taken.dies), waited_ns: 0 });
+            let (token, permits, origin) = (waiter.token, waiter.cost, Origin::Batch(taken.dies));
+            effects.push(Effect::Grant { token, permits, origin, waited_ns: 0 });
             return;
         }
         self.demand.add(now_ns, waiter.cost);
@@ -320,13 +323,15 @@ impl<W> Key<W> {
             Footing::Alone(_) | Footing::Closed => {
                 let again_ns = now_ns.saturating_add(super::definition::SECOND);
                 self.draw_at_ns = if self.slots.is_unsure() { again_ns } else { u64::MAX };
+                self.slots.keep();
                 self.serve_slots(now_ns, effects);
                 self.refuse_doors(super::definition::SECOND, Reason::Outage, effects);
             }
             Footing::Open => {
                 self.draw_at_ns = u64::MAX;
-                while self.queue.head().is_some() {
-                    self.grant_head(Origin::Nowhere, now_ns, effects);
+                while let Some(head) = self.queue.head() {
+                    let permits = head.wish.max(head.cost);
+                    self.grant_to_head(permits, Origin::Nowhere, now_ns, effects);
                 }
             }
         }
@@ -436,10 +441,15 @@ impl<W> Key<W> {
     }
 
     fn grant_head(&mut self, origin: Origin, now_ns: u64, effects: &mut Vec<Effect<W>>) {
+        let cost = self.queue.head().map_or(0, |head| head.cost);
+        self.grant_to_head(cost, origin, now_ns, effects);
+    }
+
+    fn grant_to_head(&mut self, permits: u64, origin: Origin, now_ns: u64, effects: &mut Vec<Effect<W>>) {
         if let Some(waiter) = self.queue.pop() {
-            self.admitted += waiter.cost;
+            self.admitted += permits;
             let waited_ns = now_ns.saturating_sub(waiter.since_ns);
-            effects.push(Effect::Grant { token: waiter.token, origin, waited_ns });
+            effects.push(Effect::Grant { token: waiter.token, permits, origin, waited_ns });
         }
     }
 
@@ -496,6 +506,7 @@ pub fn door<W>(token: W, cost: u64, now_ns: u64) -> Waiter<W> {
     Waiter {
         token,
         cost,
+        wish: cost,
         class: Class::Normal,
         patience: Patience::Door,
         since_ns: now_ns,

@@ -19,6 +19,20 @@ const SHARDS: usize = 128;
 /// Of the whole limit, for those that have no keys.
 pub const WHOLE: u128 = 0;
 
+/// Slots stand in the store beside what a rate of the same name and key has counted there: the one says what is held
+/// now, the other what was ever given, and a limit may become the other kind.
+const SLOTS: u32 = u32::from_be_bytes(*b"slot");
+
+/// Under what the store keeps the slots of a key.
+pub fn of_slots(key: u128) -> u128 {
+    u128::from(SLOTS) << 96 | key >> 32
+}
+
+/// Whether the store keeps slots under this.
+pub fn is_of_slots(key: u128) -> bool {
+    key >> 96 == u128::from(SLOTS)
+}
+
 pub fn hash(key: &str) -> u128 {
     if key.is_empty() { WHOLE } else { xxhash_rust::xxh3::xxh3_128(key.as_bytes()) }
 }

@@ -64,6 +64,14 @@ impl<'a> Permit<'a> {
         self.limit().0.give_back(self.key, Origin::Slots, self.cost);
     }
 
+    /// A part of it, at most all, as a permit of its own.
+    #[must_use]
+    pub fn split(&mut self, part: u64) -> Permit<'static> {
+        let part = part.min(self.cost);
+        self.cost -= part;
+        Permit { whose: Whose::Own(self.limit().clone()), key: self.key, cost: part, origin: self.origin }
+    }
+
     /// Gives back what was not used: at most what it cost, and only while its batch lives.
     pub fn refund(mut self, unused: u64) {
         let unused = unused.min(self.cost);

@@ -26,6 +26,8 @@ pub struct Waiter<W> {
     /// Whoever is to be told.
     pub token: W,
     pub cost: u64,
+    /// Of slots it takes up to so many, if more than the cost are there.
+    pub wish: u64,
     pub class: Class,
     pub patience: Patience,
     pub since_ns: u64,
@@ -72,6 +74,11 @@ impl<W> Queue<W> {
         self.classes.iter().flatten().map(|waiter| waiter.cost).fold(0, u64::saturating_add)
     }
 
+    /// With what would be taken beyond the cost.
+    pub fn wish(&self) -> u64 {
+        self.classes.iter().flatten().map(|waiter| waiter.wish.max(waiter.cost)).fold(0, u64::saturating_add)
+    }
+
     pub fn deadline_ns(&self) -> Option<u64> {
         self.classes.iter().flatten().map(|waiter| waiter.deadline_ns).min()
     }
@@ -93,7 +100,7 @@ mod tests {
     use super::*;
 
     fn waiter(token: u32, class: Class, deadline_ns: u64) -> Waiter<u32> {
-        Waiter { token, cost: 2, class, patience: Patience::Step, since_ns: 0, deadline_ns }
+        Waiter { token, cost: 2, wish: 3, class, patience: Patience::Step, since_ns: 0, deadline_ns }
     }
 
     /// HV-69
@@ -104,7 +111,7 @@ mod tests {
         queue.push(waiter(2, Class::Normal, 5));
         queue.push(waiter(3, Class::High, 7));
         queue.push(waiter(4, Class::High, 8));
-        assert_eq!((queue.len(), queue.cost(), queue.deadline_ns()), (4, 8, Some(5)));
+        assert_eq!((queue.len(), queue.cost(), queue.wish(), queue.deadline_ns()), (4, 8, 12, Some(5)));
         assert_eq!(queue.remove(|waiter| waiter.deadline_ns <= 5).len(), 1);
         let order: Vec<u32> = std::iter::from_fn(|| queue.pop().map(|waiter| waiter.token)).collect();
         assert_eq!(order, [3, 4, 1]);

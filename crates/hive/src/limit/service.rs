@@ -25,7 +25,7 @@ use super::{
     handle::{Call, Common, Denied, Limit, News, Signal, State},
     headcount::Headcount,
     key::Reason,
-    keys::Keys,
+    keys::{self, Keys},
     permit::Grant,
     standing::Standing,
 };
@@ -447,7 +447,8 @@ impl Service {
             Call::Take { call, cost } => self.take(limit, key, call, cost, true),
             Call::Hold { slots } => {
                 self.seq += 1;
-                let slots = Slots { limit: limit.name.clone(), key: Key(key), seq: self.seq, wants: slots };
+                let key_of_slots = Key(keys::of_slots(key));
+                let slots = Slots { limit: limit.name.clone(), key: key_of_slots, seq: self.seq, wants: slots };
                 self.holds.push((limit, key, started_ns, slots));
             }
         }

@@ -386,35 +386,46 @@ pub const CQL: &[Key] = &[
 ];
 
 pub const LIMIT: &[Key] = &[
-    required(
+    optional(
         "rate",
         Shape::Rate,
+        "none: then `concurrent` is needed",
         "So many per time, over all nodes: `500/s`, `1000/min`, `100/10s`, `3/h`; `10000/month` is full again with each month.",
     ),
     optional(
         "burst",
         Shape::Count(1, 1_000_000_000),
         "a fifth of a second's worth; the whole count from a minute on",
-        "So many may come at once. In any time of t seconds at most `rate` × t + `burst` pass, over all nodes.",
+        "Of a rate, so many may come at once. In any time of t seconds at most `rate` × t + `burst` pass, over all nodes.",
+    ),
+    optional(
+        "concurrent",
+        Shape::Count(1, 1_000_000_000),
+        "none: then `rate` is needed",
+        "So many at once, over all nodes, instead of a rate. A step's item holds its place until its outcome is known, \
+         however it ends; a request at the door until its answer is sent.",
     ),
     default(
         "mode",
         Shape::Word(&["auto", "exact"]),
         "auto",
-        "`auto`: nodes draw batches from the store, small limits ask it each time; `exact`: it is asked each time.",
+        "Of a rate. `auto`: nodes draw batches from the store, small limits ask it each time; `exact`: it is asked \
+         each time.",
     ),
     default(
         "on-outage",
         Shape::Word(&["safe", "closed", "open"]),
         "safe",
         "While the store does not answer: `safe`: each engaged node keeps to its share; `closed`: nothing passes; `open`: \
-         everything does.",
+         everything does. Of `concurrent`, `safe` and `closed` are the same: a node has the places that it holds, \
+         and no more.",
     ),
     optional(
         "key",
         Shape::Text,
         "one for all requests",
-        "At the door: the request header by whose value is counted, `x-client` for one. Each value has the whole rate.",
+        "At the door: the request header by whose value is counted, `x-client` for one. Each value has the whole rate, \
+         or so many places.",
     ),
     default("max-keys", Shape::Count(1, 10_000_000), "100000", "Keys that a node remembers; further ones share one."),
     default("shadow", Shape::Boolean, "false", "Counts what it would refuse, and refuses nothing."),
@@ -459,7 +470,7 @@ pub const SECTIONS: &[Section] = &[
         name: "limit",
         named: true,
         doc: "Limits that hold for all nodes together. Steps (`limit = \"NAME\"`) wait for them, the door (`[node] limit`) refuses. \
-              What somebody sets with `honeyflow limit set` lasts until `rate` or `burst` is changed here.",
+              What somebody sets with `honeyflow limit set` lasts until `rate`, `burst` or `concurrent` is changed here.",
         keys: LIMIT,
     },
 ];
@@ -518,7 +529,8 @@ pub const STEP: &[(&str, &str, &str)] = &[
     (
         "limit",
         "name",
-        "A `[limit.NAME]` of which every attempt of every run takes a permit. Whoever has none waits; that is no failure.",
+        "A `[limit.NAME]` of which every attempt of every run takes a permit, or holds a place while it lasts. \
+         Whoever has none waits; that is no failure.",
     ),
     (
         "checkpoint",

@@ -2,7 +2,7 @@
 
 use honeyflow_api::HeaderName;
 use honeyflow_hive::limit::{Definition, OnOutage, Terms, definition::What, rate::Quota};
-use honeyflow_workflow::Problem;
+use honeyflow_workflow::{Problem, problem::nearest};
 
 use super::{cross::warning, keys, tree::Node, values::Values};
 
@@ -24,20 +24,7 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
             problems.push(Problem::error(values.at("key"), "bad-value", message).help("for example x-client"));
         })
     });
-    let what = match (values.rate("rate")?, values.count("burst")) {
-        (quota, None) => quota,
-        (Quota::Rate { rate, burst: None }, burst) => Quota::Rate { rate, burst },
-        (Quota::Rate { .. }, Some(_)) => {
-            let problem = Problem::error(values.at("burst"), "bad-limit", "the burst stands in `rate` already");
-            problems.push(problem.help("write it in one of the two places"));
-            return None;
-        }
-        (Quota::Calendar { .. }, Some(_)) => {
-            let message = "a calendar quota has no burst: all of it may go at once";
-            problems.push(Problem::error(values.at("burst"), "bad-limit", message));
-            return None;
-        }
-    };
+    let what = what(name, &values, node, problems)?;
     let on_outage = match values.text("on-outage")?.as_str() {
         "closed" => OnOutage::Closed,
         "open" => OnOutage::Open,
@@ -46,7 +33,7 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
     let keys_max = usize::try_from(values.count("max-keys")?).unwrap_or(usize::MAX);
     let definition = Definition {
         exact: values.text("mode")? == "exact",
-        ..Definition::new(name, What::Quota(what)).on_outage(on_outage).keys_max(keys_max)
+        ..Definition::new(name, what).on_outage(on_outage).keys_max(keys_max)
     };
     match Terms::of(&definition) {
         Ok(terms) => {
@@ -56,10 +43,52 @@ pub fn read(name: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Limi
             }
         }
         Err(failure) => {
-            problems.push(Problem::error(values.at("rate"), "bad-limit", &*failure.message));
+            let key = if matches!(what, What::Slots { .. }) { "concurrent" } else { "rate" };
+            problems.push(Problem::error(values.at(key), "bad-limit", &*failure.message));
             return None;
         }
     }
     let (shadow, old_headers) = (values.boolean("shadow")?, values.boolean("old-headers")?);
     Some(LimitConfig { definition, key: key.and_then(Result::ok), shadow, old_headers })
+}
+
+/// A rate or so many at once: exactly one of them.
+fn what(name: &str, values: &Values<'_>, node: &Node, problems: &mut Vec<Problem>) -> Option<What> {
+    let mut wrong = |key: &str, message: &str, help: &str| {
+        problems.push(Problem::error(values.at(key), "bad-limit", message).help(help));
+        None
+    };
+    let is_written = |key: &str| values.node(key).is_some();
+    match (is_written("rate"), is_written("concurrent")) {
+        (true, false) => {}
+        (false, true) if is_written("burst") => {
+            let message = "`burst` belongs to `rate`; `concurrent` alone says how many there may be at once";
+            return wrong("burst", message, "leave `burst` out");
+        }
+        (false, true) => return values.count("concurrent").map(|max| What::Slots { max }),
+        (true, true) => {
+            let message = "a limit has a `rate` or says how many may be `concurrent`, not both";
+            return wrong("concurrent", message, "leave one of them out; the other may be a limit of its own");
+        }
+        (false, false) => {
+            // Written wrongly, it has been reported as an unknown key.
+            let is_misspelt = |name: &String| nearest(name, ["rate", "concurrent"]).is_some();
+            if !node.table().is_some_and(|entries| entries.keys().any(is_misspelt)) {
+                let message = format!("[limit.{name}] needs `rate` or `concurrent`");
+                let help = "rate = \"500/s\": so many per time; concurrent = 20: so many at once";
+                problems.push(Problem::error(format!("limit.{name}"), "missing-key", message).help(help));
+            }
+            return None;
+        }
+    }
+    match (values.rate("rate")?, values.count("burst")) {
+        (quota, None) => Some(What::Quota(quota)),
+        (Quota::Rate { rate, burst: None }, burst) => Some(What::Quota(Quota::Rate { rate, burst })),
+        (Quota::Rate { .. }, Some(_)) => {
+            wrong("burst", "the burst stands in `rate` already", "write it in one of the two places")
+        }
+        (Quota::Calendar { .. }, Some(_)) => {
+            wrong("burst", "a calendar quota has no burst: all of it may go at once", "leave `burst` out")
+        }
+    }
 }

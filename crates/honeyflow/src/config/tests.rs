@@ -401,6 +401,17 @@ fn hv_65_a_limit_too_small_for_batches_is_said_to_be_exact() {
     assert_eq!(said(&format!("{small}mode = \"exact\"\n")), "");
 }
 
+/// HV-68: how many at once needs nothing else, and is never said to be too small.
+#[test]
+fn hv_68_a_limit_may_say_how_many_at_once() {
+    let text = format!("{GOOD}[node]\nlimit = \"api\"\n[limit.api]\nconcurrent = 1\nkey = \"x-client\"\n");
+    assert_eq!(said(&text), "");
+    let loaded = loaded(&text);
+    let limit = loaded.config.as_ref().and_then(|config| config.limit("api")).expect("a limit");
+    assert_eq!(limit.definition.what, honeyflow_hive::limit::definition::What::Slots { max: 1 });
+    assert!(limit.key.is_some());
+}
+
 #[test]
 fn limits_say_what_is_wrong_with_them_and_where() {
     let says = |lines: &str, wanted: &[&str]| {
@@ -420,6 +431,27 @@ fn limits_say_what_is_wrong_with_them_and_where() {
         "[limit.api]\nrate = \"5/s burst 5\"\nburst = 3\n",
         &["5:9: error[bad-limit]: the burst stands in `rate` already"],
     );
+    says(
+        "[limit.api]\nburst = 3\n",
+        &[
+            "honeyflow.toml:3:1: error[missing-key]: [limit.api] needs `rate` or `concurrent`",
+            "help: rate = \"500/s\": so many per time; concurrent = 20: so many at once",
+        ],
+    );
+    says(
+        "[limit.api]\nrate = \"9/s\"\nconcurrent = 4\n",
+        &[
+            "honeyflow.toml:5:14: error[bad-limit]: a limit has a `rate` or says how many may be `concurrent`, not both",
+            "help: leave one of them out; the other may be a limit of its own",
+        ],
+    );
+    says(
+        "[limit.api]\nconcurrent = 4\nburst = 3\n",
+        &["honeyflow.toml:5:9: error[bad-limit]: `burst` belongs to `rate`", "help: leave `burst` out"],
+    );
+    says("[limit.api]\nconcurrent = 0\n", &["4:14: error[out-of-range]: `concurrent` is from 1 to 1000000000"]);
+    says("[limit.api]\nconcurrent = \"4/s\"\n", &["4:14: error[wrong-type]"]);
+    says("[limit.api]\nconcurent = 4\n", &["4:1: error[unknown-key]", "did you mean `concurrent`?"]);
     says("[limit.api]\nrate = \"5/month\"\nburst = 3\n", &["5:9: error[bad-limit]: a calendar quota has no burst"]);
     says("[limit.api]\nrate = \"9/s burst 9\"\nshadow = \"yes\"\n", &["5:10: error[wrong-type]"]);
     says(

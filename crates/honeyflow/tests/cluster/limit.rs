@@ -12,13 +12,17 @@ const BURST: f64 = 4.0;
 const ON_THE_WAY: Duration = Duration::from_secs(2);
 
 fn start(shop: &Shop, name: &str) -> Node {
+    start_under(shop, name, &format!("rate = \"{RATE}/s\""))
+}
+
+fn start_under(shop: &Shop, name: &str, limit: &str) -> Node {
     shop.configure(name, "");
     let file = shop.home().join(format!("{name}.toml"));
     let text = std::fs::read_to_string(&file).expect("a file");
     let networks = r#"allow-networks = ["127.0.0.0/8"]"#;
     let limited = text.replace(networks, &format!(r#"{networks}, limit = "api""#));
     assert_ne!(limited, text);
-    std::fs::write(&file, format!("{limited}\n[limit.api]\nrate = \"{RATE}/s\"\n")).expect("a file");
+    std::fs::write(&file, format!("{limited}\n[limit.api]\n{limit}\n")).expect("a file");
     shop.launch(name).ready()
 }
 
@@ -59,6 +63,66 @@ fn hv_74_two_nodes_together_call_no_more_often_than_the_limit_says() {
     for node in [a, b] {
         node.stop();
     }
+}
+
+/// HV-68, HV-74: two nodes together never have more calls open than there are places, and leave none behind.
+#[test]
+fn hv_68_two_nodes_together_have_no_more_calls_open_than_there_are_places() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    // Long enough that more than three would be seen together.
+    shop.recorder.slow_down(Duration::from_millis(40));
+    let limit = "concurrent = 3";
+    let (a, b) = (start_under(&shop, "a", limit), start_under(&shop, "b", limit));
+    shop.until_shared(&["a", "b"]);
+    shop.until_quiet(&[&a, &b]);
+    let before = shop.recorder.calls().len();
+    shop.change("limited", "true");
+    shop.until_quiet(&[&a, &b]);
+    shop.assert_done();
+    assert_eq!(shop.recorder.calls().len() - before, BOOKS as usize, "each once: waiting is no failure");
+    assert_eq!(shop.recorder.most_open(), 3, "all of the places, and no more");
+    let free = |limit: &serde_json::Value| limit["held"] == 0;
+    let listed = wait::until("nothing is held", || shop.ask("a", &["limit", "list"]).pop().filter(free));
+    assert_eq!(
+        (&listed["rate"], &listed["concurrent"], &listed["configured"], &listed["set"]),
+        (&"3 at once".into(), &3.into(), &"3 at once".into(), &false.into()),
+        "{listed}"
+    );
+    for node in [a, b] {
+        node.stop();
+    }
+}
+
+/// HV-68, HV-77: how many at once is set, shown and audited like a rate.
+#[test]
+fn hv_77_a_limit_on_how_many_at_once_is_listed_set_and_audited() {
+    let Some(shop) = Shop::new(BOOKS) else { return };
+    let node = start_under(&shop, "a", "concurrent = 3");
+    shop.until_quiet(&[&node]);
+    for (words, told) in [
+        (&["limit", "set", "api", "40/s"][..], "not the kind"),
+        (&["limit", "set", "api", "4", "--burst", "2"], "without a burst"),
+        (&["limit", "set", "api", "0"], "between 1 and"),
+    ] {
+        let ran = shop.run("a", words);
+        assert!(ran.code > 0 && ran.err.contains(told), "{words:?}: {} {}", ran.code, ran.err);
+    }
+    let set = shop.ask("a", &["limit", "set", "api", "1"]).remove(0);
+    assert_eq!((&set["rate"], &set["concurrent"]), (&"1 at once".into(), &1.into()), "{set}");
+    let listed = || shop.ask("a", &["limit", "list"]).remove(0);
+    wait::until("it is in force", || Some(listed()).filter(|limit| limit["concurrent"] == 1));
+    assert!(shop.run("a", &["limit", "list"]).out.contains("0 of 1"), "{}", shop.run("a", &["limit", "list"]).out);
+    let audit = std::thread::scope(|scope| {
+        let audit = scope.spawn(|| shop.ask("a", &["limit", "audit", "api", "--for", "3s", "--every", "10ms"]));
+        shop.change("limited", "true");
+        audit.join().expect("an audit")
+    });
+    assert!(audit.iter().all(|row| row["allowed"] == 1 && row["issued"] == 1), "{audit:?}");
+    assert!(!audit.is_empty(), "something was held meanwhile");
+    shop.until_quiet(&[&node]);
+    let shown = shop.ask("a", &["limit", "show", "api"]).remove(0);
+    assert_eq!(shown["buckets"][0]["key"], "(the limit as a whole)", "{shown}");
+    node.stop();
 }
 
 /// HV-71, HV-77: what a person sets is in force for all nodes without a restart, outlives one, and is to be seen.

@@ -25,8 +25,13 @@ struct Known {
 
 #[derive(Default)]
 struct Notes {
+    /// Added to what a call takes.
+    slower_by: Duration,
     keys: HashMap<String, Known>,
     calls: Vec<Instant>,
+    /// Calls that have no answer yet, now and at the most.
+    open: usize,
+    most_open: usize,
     wrong: Vec<String>,
 }
 
@@ -53,6 +58,11 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on each call takes so much longer.
+    pub fn slow_down(&self, slower_by: Duration) {
+        self.notes().slower_by = slower_by;
+    }
+
     /// What was said last for a key.
     pub fn last(&self, key: &str) -> Value {
         self.notes().keys.get(key).map_or(Value::Null, |known| known.body.clone())
@@ -61,6 +71,11 @@ impl Recorder {
     /// When each call came in.
     pub fn calls(&self) -> Vec<Instant> {
         self.notes().calls.clone()
+    }
+
+    /// The most calls that were ever open together.
+    pub fn most_open(&self) -> usize {
+        self.notes().most_open
     }
 
     /// Overlaps and versions that fell.
@@ -88,8 +103,12 @@ impl Recorder {
         let mut body = String::new();
         reader.take(length).read_to_string(&mut body).ok()?;
         self.begin(&key, &idempotency, version, &body);
-        std::thread::sleep(TAKES);
-        self.notes().keys.entry(key).or_default().open = false;
+        let takes = TAKES + self.notes().slower_by;
+        std::thread::sleep(takes);
+        let mut notes = self.notes();
+        notes.keys.entry(key).or_default().open = false;
+        notes.open -= 1;
+        drop(notes);
         let mut stream = stream;
         stream.write_all(b"HTTP/1.1 200 Noted\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}").ok()
     }
@@ -97,6 +116,8 @@ impl Recorder {
     fn begin(&self, key: &str, idempotency: &str, version: u64, body: &str) {
         let mut notes = self.notes();
         notes.calls.push(Instant::now());
+        notes.open += 1;
+        notes.most_open = notes.most_open.max(notes.open);
         let known = notes.keys.entry(key.to_owned()).or_default();
         let mut wrong = Vec::new();
         if known.open {

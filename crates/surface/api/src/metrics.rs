@@ -271,6 +271,11 @@ fn limits(encoder: &mut DescriptorEncoder<'_>, all: &[Counted]) -> fmt::Result {
         mode,
     )?;
     family(encoder, "limit_pool", "Permits in the store when it last said", level, of(|one| one.pool))?;
+    let places = |read: fn((u64, u64)) -> u64| {
+        all.iter().filter_map(move |one| Some(([("limit", &*one.limit)], read(one.slots?))))
+    };
+    family(encoder, "limit_in_use", "Of so many at once, in use here", level, places(|(in_use, _)| in_use))?;
+    family(encoder, "limit_at_once", "So many at once, of each key on all nodes", level, places(|(_, max)| max))?;
     family(encoder, "limit_keys", "Keys that are known here", level, of(|one| one.keys as u64))?;
     family(encoder, "limit_keys_overflowed", "Times that a key found no room", counter, of(|one| one.overflowed))?;
     family(encoder, "limit_store_ops", "Questions to the store", counter, of(|one| one.store_operations))?;

@@ -259,7 +259,7 @@ impl Core {
         if let Some(worker) = self.dispatch.workers.get_mut(&worker) {
             worker.room[kind as usize] -= 1;
         }
-        self.limited.used(&self.ready.queues[queue], held.len());
+        let under = self.limited.used(&self.ready.queues[queue], held.len());
         if let Some(look_at) = self.gates.given(&self.ready.queues[queue], held.len(), self.now) {
             self.timers.set(look_at, Timer::Gate);
         }
@@ -292,7 +292,7 @@ impl Core {
                 self.push_op(source, op, super::settle::After::Nothing);
             }
         }
-        effects.push(Effect::Give { worker, batch, kind, work });
+        effects.push(Effect::Give { worker, batch, kind, work, under });
         true
     }
 

@@ -122,6 +122,7 @@ pub enum Effect {
         batch: BatchId,
         kind: KindId,
         work: Work,
+        under: Option<Under>,
     },
     /// The batch is taken back: whatever the worker still says of it is refused.
     Cancel {
@@ -177,6 +178,15 @@ pub enum Effect {
         message: String,
     },
     Drained,
+}
+
+/// A batch that goes out with permits. Those that come back by themselves are its own until it has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Under {
+    pub limit: Name,
+    /// By which they were granted.
+    pub take: TakeId,
+    pub permits: u64,
 }
 
 #[derive(Debug)]

@@ -8,6 +8,9 @@
 //! | some find nobody any more             | they go back                                                      |
 //! | none, for now                         | the gate stays closed for as long as the limit said               |
 //!
+//! What a limit on how many at once gives out goes with its batch, and is free again when that has ended, however it
+//! did: the batch says whose permits it has ([`Under`]), and whoever works on it keeps them.
+//!
 //! Waiting for a permit is no attempt and no failure, and holds up nobody whose step has another limit, or none.
 
 use std::time::Duration;
@@ -18,7 +21,7 @@ use honeyflow_runtime::Moment;
 use super::{
     Core,
     gate::Closed,
-    input::{Effect, TakeId},
+    input::{Effect, TakeId, Under},
     plan::Plan,
     ready::Queue,
     timer::Timer,
@@ -73,11 +76,12 @@ impl Limited {
         }
     }
 
-    pub fn used(&mut self, queue: &Queue, items: usize) {
-        if let Some(limit) = queue.limit {
-            let permits = &mut self.limits[usize::from(limit)];
-            permits.granted = permits.granted.saturating_sub(items as u64);
-        }
+    /// One permit each; nothing if the queue has no limit.
+    pub fn used(&mut self, queue: &Queue, items: usize) -> Option<Under> {
+        let at = usize::from(queue.limit?);
+        let permits = &mut self.limits[at];
+        permits.granted = permits.granted.saturating_sub(items as u64);
+        Some(Under { limit: self.names[at].clone(), take: permits.granted_by, permits: items as u64 })
     }
 
     /// It is a limit that keeps this queue waiting.

@@ -1,4 +1,5 @@
 //! Permits for steps: waited for by a task of its own, told to the core, and given back if it found no use for them.
+//! Those of a limit on how many at once go with the batch that they are for.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -7,10 +8,13 @@ use std::{
 
 use hashbrown::HashMap;
 use honeyflow_event::Name;
-use honeyflow_hive::limit::{Limit, Permit};
+use honeyflow_hive::limit::{Limit, Permit, definition::Decider};
 use tokio::sync::mpsc;
 
-use crate::core::{Input, input::TakeId};
+use crate::core::{
+    Input,
+    input::{TakeId, Under},
+};
 
 /// How long a permit is waited for before the core is told that there is none: it looks again then.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +50,20 @@ impl Taken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(limit, (take, permits));
     }
 
+    /// Of what was granted, the places that a batch keeps for as long as it is worked on. Other permits are used up.
+    pub fn places(&self, Under { limit, take, permits }: &Under) -> Vec<Permit<'static>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, granted)) = all.get_mut(limit).filter(|(of, _)| of == take) else { return Vec::new() };
+        let (mut places, mut missing) = (Vec::new(), *permits);
+        for permit in granted.iter_mut().filter(|permit| permit.is_slot()) {
+            let place = permit.split(missing);
+            missing -= place.cost();
+            places.push(place);
+        }
+        places.retain(|place| place.cost() > 0);
+        places
+    }
+
     pub fn give_back(&self, limit: &Name, take: TakeId, mut unused: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, permits)) = all.remove(limit).filter(|(of, _)| *of == take) else { return };
@@ -65,8 +83,7 @@ impl Limits {
                 // A version that began under a limit which the configuration has no more.
                 None => (wanted, None),
                 Some(Limited { limit, shadow: true }) => {
-                    let cost = wanted.min(limit.terms().cost_max()).max(1);
-                    let _ = limit.try_take(cost).await;
+                    taken.put(name.clone(), take, counted(&limit, wanted).await);
                     (wanted, None)
                 }
                 Some(Limited { limit, shadow: false }) => {
@@ -81,13 +98,34 @@ impl Limits {
     }
 }
 
+/// For a limit that holds up nobody: what it would have given, and of places those that are kept meanwhile.
+async fn counted(limit: &Limit, wanted: u64) -> Vec<Permit<'static>> {
+    let mut places = Vec::new();
+    if limit.terms().decider != Decider::Slots {
+        let _ = limit.try_take(wanted.min(limit.terms().cost_max()).max(1)).await;
+        return places;
+    }
+    while (places.len() as u64) < wanted {
+        match limit.try_take(1).await {
+            Ok(place) => places.push(place.owned()),
+            Err(_) => break,
+        }
+    }
+    places
+}
+
 /// What is here, up to what is wanted; if nothing is, the first few that come.
 async fn some(limit: &Limit, wanted: u64) -> (Vec<Permit<'static>>, Option<Duration>) {
-    let whole = limit.whole();
+    let (whole, terms) = (limit.whole(), limit.terms());
+    if terms.decider == Decider::Slots {
+        return match whole.take_up_to(wanted, PATIENCE).await {
+            Ok(permit) => (vec![permit.owned()], None),
+            Err(denied) => (Vec::new(), Some(denied.retry_after)),
+        };
+    }
     if let Some(permit) = whole.take_local_up_to(wanted) {
         return (vec![permit.owned()], None);
     }
-    let terms = limit.terms();
     let first = wanted.min(terms.burst / PART_OF_BURST).max(1);
     match whole.take(first, PATIENCE).await {
         Ok(permit) => {

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use hashbrown::HashMap;
 use honeyflow_evaluate::{Evaluator, Pool};
 use honeyflow_event::{Key, Name};
-use honeyflow_hive::{Hive, Traffic, service::Change};
+use honeyflow_hive::{Hive, Traffic, limit::Permit, service::Change};
 use honeyflow_runtime::{Clock, Failure};
 use honeyflow_source::Source;
 use honeyflow_step::Step;
@@ -24,7 +24,8 @@ use self::{
     shards::{Happened, Held},
 };
 use crate::core::{
-    Core, Effect, Input,
+    BatchId, Core, Effect, Input,
+    input::Work,
     people::RunView,
     plan::{Plan, SourceId},
     status::Status,
@@ -181,6 +182,10 @@ impl Service {
                         self.config.limits.take(limit, take, permits, &inputs, &taken);
                     }
                     Effect::GiveBack { limit, take, permits } => taken.give_back(&limit, take, permits),
+                    Effect::Give { batch, work, under, .. } => {
+                        let places = under.map_or_else(Vec::new, |under| taken.places(&under));
+                        self.give(batch, work, places, inputs.clone());
+                    }
                     effect => self.carry_out(effect, &mut shards, &inputs),
                 }
             }
@@ -306,11 +311,6 @@ impl Service {
                     let _ = inputs.send(Input::Judged { judge, results }).await;
                 });
             }
-            Effect::Give { batch, work, .. } => {
-                self.config.traffic.mark();
-                let attempts = &self.attempts;
-                worker::work(&self.config.steps, |workflow| self.evaluator(workflow), attempts, batch, work, inputs);
-            }
             Effect::Withdraw { batch, whole: true, .. } => self.attempts.stop(batch),
             // Other items of the batch are wanted: it goes on, and what it says of these is refused.
             Effect::Withdraw { .. } => {}
@@ -324,8 +324,14 @@ impl Service {
                 shards.left(planned.map_or(0, |source| source.port), held);
             }
             Effect::Alarm { code, message } => tracing::warn!(code, "{message}"),
-            Effect::Take { .. } | Effect::GiveBack { .. } | Effect::Drained => {}
+            Effect::Give { .. } | Effect::Take { .. } | Effect::GiveBack { .. } | Effect::Drained => {}
         }
+    }
+
+    fn give(&self, batch: BatchId, work: Work, places: Vec<Permit<'static>>, inputs: mpsc::Sender<Input>) {
+        self.config.traffic.mark();
+        let evaluator = |workflow: &str| self.evaluator(workflow);
+        worker::work(&self.config.steps, evaluator, &self.attempts, batch, (work, places), inputs);
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 
 use hashbrown::HashMap;
 use honeyflow_evaluate::Evaluator;
+use honeyflow_hive::limit::Permit;
 use honeyflow_step::Step;
 use tokio::{sync::mpsc, task::AbortHandle};
 
@@ -30,12 +31,14 @@ impl Attempts {
     }
 }
 
+/// `places` of limits on how many at once are free again when the step has ended: answered, failed, stopped or
+/// panicked.
 pub(super) fn work(
     steps: &[Vec<Arc<dyn Step>>],
     evaluator: impl FnOnce(&str) -> Arc<Evaluator>,
     attempts: &Attempts,
     batch: BatchId,
-    work: Work,
+    (work, places): (Work, Vec<Permit<'static>>),
     inputs: mpsc::Sender<Input>,
 ) {
     match work {
@@ -43,7 +46,11 @@ pub(super) fn work(
             let timeout = work.timeout;
             let step = steps[workflow][step as usize].clone();
             // A task of its own: a panic is the end of the batch, not of the node.
-            let attempt = tokio::spawn(async move { tokio::time::timeout(timeout, step.execute(work)).await });
+            let attempt = tokio::spawn(async move {
+                // Dropped after the step, wherever that stands.
+                let _places = places;
+                tokio::time::timeout(timeout, step.execute(work)).await
+            });
             let attempts = attempts.clone();
             attempts.with(|all| all.insert(batch, attempt.abort_handle()));
             tokio::spawn(async move {

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use honeyflow_engine::{
     core::plan::{Limits, Plan},
-    shell::{Config, Handle, Service, SourcePort, TakeShards},
+    shell::{Config, Handle, Service, SourcePort, TakeShards, limit::Limits as StepLimits},
 };
 use honeyflow_event::{Event, Key, Stamp};
 use honeyflow_hive::{Hive, Options, Traffic};
@@ -126,6 +126,18 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(workflows: &[Workflow], poller_dies: u64, batches_at_once: u32) -> Engine {
+        let scripted = |target: &Arc<Target>| Arc::new(Scripted(target.clone())) as Arc<dyn Step>;
+        Engine::with(workflows, poller_dies, batches_at_once, scripted, StepLimits::default())
+    }
+
+    /// Every step is this one.
+    pub fn with(
+        workflows: &[Workflow],
+        poller_dies: u64,
+        batches_at_once: u32,
+        step: impl FnOnce(&Arc<Target>) -> Arc<dyn Step>,
+        limits: StepLimits,
+    ) -> Engine {
         let plan: Arc<Plan> = Arc::new(table::plan(workflows, Limits::default()));
         let clock = BootClock;
         let hive = Arc::new(MemoryHive::new(move || clock.now().0 / 1000));
@@ -136,7 +148,7 @@ impl Engine {
             recovered: watch::Sender::new(0),
         });
         let target = Arc::new(Target::default());
-        let step: Arc<dyn Step> = Arc::new(Scripted(target.clone()));
+        let step = step(&target);
         let steps = plan.workflows.iter().map(|one| vec![step.clone(); one.graph.steps.len()]).collect();
         let poller = Poller { store: store.clone(), panics: AtomicU64::new(poller_dies) };
         let pool = Arc::new(honeyflow_evaluate::Pool::new(2));
@@ -150,7 +162,7 @@ impl Engine {
             steps,
             shards: Some(TakeShards::default()),
             traffic: Traffic::default(),
-            limits: honeyflow_engine::shell::limit::Limits::default(),
+            limits,
             clock: Arc::new(clock),
             seed: 7,
         });

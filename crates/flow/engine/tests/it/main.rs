@@ -15,6 +15,7 @@ mod handover;
 mod journal;
 mod limit;
 mod order;
+mod places;
 mod runs;
 mod shards;
 mod share;

@@ -63,7 +63,7 @@ impl<W> Key<W> {
                 self.admitted += waiter.cost;
                 let waited_ns = now_ns.saturating_sub(waiter.since_ns);
                 let origin = Origin::taken(started_ns, drawn.full_ms, drawn.window_ms);
-                effects.push(Effect::Grant { token: waiter.token, origin, waited_ns });
+                effects.push(Effect::Grant { token: waiter.token, permits: waiter.cost, origin, waited_ns });
             }
             Some(drawn) => {
                 // From the start: the store may have decided as early as that.

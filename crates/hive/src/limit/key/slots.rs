@@ -3,8 +3,11 @@
 //!
 //! Where there are fewer than before, what is in use stays so and nothing that comes back is lent again: as long as the store
 //! says that all nodes together have too many, only what is in use is asked for, and said anew as it becomes less.
+//!
+//! A node that never comes to rest would keep what it has, and leave nothing to others who wait: from time to time it
+//! lends no more than its part until the rest is in the store, and stays away long enough for others to find it.
 
-use super::{Effect, Flying, Key, Origin, Reason, Setting};
+use super::{Effect, Flying, Key, Origin, Patience, Reason, Setting};
 use crate::limit::definition::SECOND;
 
 /// Slots that nobody used for so long go back.
@@ -15,6 +18,9 @@ const IDLE_NS: u64 = SECOND;
 const GATHER_BATCHES: u64 = 6;
 /// And stays away for so long, or twice as long: longer than others take to find out.
 const AWAY_BATCHES: u64 = 3;
+
+/// For so long a node may have more than its part while others here wait for more.
+const TURN_NS: u64 = 2 * SECOND;
 
 /// The store's word on the slots of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +53,12 @@ pub(super) struct Slots {
     max: u64,
     /// Since when there are some, and too few for the next in line.
     gathers_since_ns: Option<u64>,
+    /// What this node has if all share alike.
+    part: u64,
+    /// Since when it has more.
+    beyond_since_ns: Option<u64>,
+    /// Lends no more than its part: what comes back beyond that is for others.
+    yields: bool,
 }
 
 impl Slots {
@@ -62,8 +74,14 @@ impl Slots {
         self.unsure
     }
 
+    /// Nobody could take over what is left to others now.
+    pub(super) fn keep(&mut self) {
+        (self.yields, self.beyond_since_ns) = (false, None);
+    }
+
     fn free(&self) -> u64 {
-        self.held.saturating_sub(self.used)
+        let lendable = if self.yields { self.held.min(self.part) } else { self.held };
+        lendable.saturating_sub(self.used)
     }
 
     /// The definition may have changed, and whatever was asked for is not waited for any more.
@@ -77,14 +95,38 @@ impl Slots {
         self.max = max;
     }
 
+    /// Others may wait as those here do: now and then they shall have their turn.
+    fn take_turns(&mut self, is_waited_for: bool, now_ns: u64, nodes: u64) {
+        self.part = self.max / nodes.max(1);
+        if self.yields {
+            return;
+        }
+        if self.held <= self.part {
+            self.beyond_since_ns = None;
+            return;
+        }
+        let since_ns = *self.beyond_since_ns.get_or_insert(now_ns);
+        self.yields = is_waited_for && now_ns >= since_ns.saturating_add(TURN_NS);
+    }
+
+    /// True once nothing beyond its part is left to this node.
+    fn has_yielded(&mut self) -> bool {
+        let has = self.yields && self.held <= self.part;
+        if has {
+            (self.yields, self.beyond_since_ns) = (false, None);
+        }
+        has
+    }
+
     /// The store knows of another number than is in use, and others could have the difference.
     fn is_untold(&self) -> bool {
-        self.unsure || (self.over && self.counted != self.used)
+        self.unsure || ((self.over || self.yields) && self.counted != self.wanted(0))
     }
 
     fn wanted(&self, waiting: u64) -> u64 {
         match waiting {
             _ if self.over => self.used,
+            _ if self.yields => self.used.max(self.part),
             0 => self.held.max(self.used),
             waiting => self.used.saturating_add(waiting).min(self.max).max(self.used),
         }
@@ -103,9 +145,10 @@ impl<W> Key<W> {
             if head.cost > self.slots.free() {
                 break;
             }
-            self.slots.used += head.cost;
+            let slots = head.wish.min(self.slots.free()).max(head.cost);
+            self.slots.used += slots;
             self.slots.gathers_since_ns = None;
-            self.grant_head(Origin::Slots, now_ns, effects);
+            self.grant_to_head(slots, Origin::Slots, now_ns, effects);
         }
         self.slots.free_low = self.slots.free_low.min(self.slots.free());
     }
@@ -124,9 +167,16 @@ impl<W> Key<W> {
         if self.queue.is_empty() {
             self.slots.gathers_since_ns = None;
         }
+        let is_waited_for = self.queue.head().is_some_and(|head| head.patience == Patience::Step);
+        self.slots.take_turns(is_waited_for, now_ns, setting.nodes);
         self.draw_at_ns = u64::MAX;
         if self.flying.is_some() {
             return;
+        }
+        if self.slots.yields && !self.slots.is_untold() {
+            // What is beyond its part is in use; as it comes back there is something to say.
+            let retry_ns = self.retry_ns(now_ns);
+            return self.refuse_doors(retry_ns, Reason::Exhausted, effects);
         }
         // Said again, also if nobody waits: what the store counts for us nobody else can have.
         if !self.queue.is_empty() || self.slots.is_untold() {
@@ -136,7 +186,7 @@ impl<W> Key<W> {
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            return self.say_slots(self.slots.wanted(self.queue.cost()), now_ns, effects);
+            return self.say_slots(self.slots.wanted(self.queue.wish()), now_ns, effects);
         }
         match self.slots.give_back_at_ns {
             _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
@@ -178,7 +228,9 @@ impl<W> Key<W> {
                 let held = if slots.over { held.min(slots.used) } else { held };
                 slots.held = if crate::planted::on("returned slots are lent") { held.max(slots.used) } else { held };
                 is_short = has < flying.want;
-                if is_short || slots.over {
+                if slots.has_yielded() {
+                    self.paced_until_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+                } else if is_short || slots.over || slots.yields {
                     self.paced_until_ns = again_ns;
                 }
             }
@@ -225,6 +277,10 @@ impl<W> Key<W> {
         self.slots.held = 0;
         self.slots.unsure = true;
         self.flying = None;
+    }
+
+    pub fn slots_in_use(&self) -> u64 {
+        self.slots.used
     }
 
     /// Free here, and this node's part of what nobody has.

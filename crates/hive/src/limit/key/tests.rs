@@ -445,6 +445,27 @@ fn hv_68_slots_are_lent_and_come_back() {
     assert_eq!(world.attend(), [Effect::Hold { slots: 0 }], "a slot that nobody uses goes back");
 }
 
+/// HV-68: whoever can use several asks for them at once, and has as many as there are.
+#[test]
+fn hv_68_of_what_is_wished_for_as_many_are_given_as_are_free() {
+    let mut world = World::of(&Definition::slots("workers", 5));
+    let wishes = |token: u32, now: u64| Waiter {
+        wish: 4,
+        patience: Patience::Step,
+        deadline_ns: now + SECOND,
+        ..door(token, 1, now)
+    };
+    assert_eq!(world.ask_as(wishes(1, START)), [Effect::Hold { slots: 4 }]);
+    let granted = |effects: &[Effect<u32>]| match effects {
+        [Effect::Grant { token, permits, .. }] => (*token, *permits),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(granted(&world.holds(START, 3)), (1, 3), "others have two, and none of these three is left over");
+    assert_eq!(world.key.slots_in_use(), 3);
+    assert_eq!(world.ask_as(wishes(2, START)), [], "soon enough");
+    assert_eq!(granted(&world.freed(2)), (2, 2), "what comes back goes to the next");
+}
+
 #[test]
 fn hv_68_no_more_slots_than_there_are() {
     let mut world = World::of(&Definition::slots("workers", 3));

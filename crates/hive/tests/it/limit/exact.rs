@@ -161,3 +161,39 @@ async fn hv_68_slots_over_two_nodes() {
     store.ask(Request::Leave { node: nodes[1].id });
     assert!(limits[0].take(3, SOON).await.is_ok(), "those of a node that left are free");
 }
+
+/// HV-68: what was taken together is used and given back part by part.
+#[tokio::test]
+async fn hv_68_slots_are_taken_together_and_come_back_one_by_one() {
+    let store = Store::new();
+    let node = node(&store);
+    join(&store, &node);
+    let limit = node.limits.define(&Definition::slots("workers", 3)).unwrap();
+    let other = limit.take(1, SOON).await.expect("one of three");
+    let mut both = limit.whole().take_up_to(9, SOON).await.expect("the others");
+    assert_eq!((both.cost(), limit.snapshot().slots), (2, Some((3, 3))));
+    let one = both.split(1);
+    assert_eq!((one.cost(), both.cost(), limit.snapshot().slots), (1, 1, Some((3, 3))));
+    drop(one);
+    assert_eq!(limit.snapshot().slots, Some((2, 3)));
+    let again = limit.whole().take_up_to(9, SOON).await.expect("the one that came back");
+    assert_eq!(again.cost(), 1);
+    drop((other, both, again));
+    assert_eq!(limit.snapshot().slots, Some((0, 3)));
+}
+
+/// HV-68: what a rate has ever given is not what is held of the slots that it has become.
+#[tokio::test]
+async fn hv_68_a_limit_that_was_a_rate_can_say_how_many_at_once() {
+    let store = Store::new();
+    let before = node(&store);
+    let rate = before.limit("api", "3/h");
+    assert!(rate.take(3, SOON).await.is_ok());
+    assert_eq!(store.issued("api"), 3);
+    let after = node(&store);
+    join(&store, &after);
+    let slots = after.limits.define(&Definition::slots("api", 2)).unwrap();
+    let held = slots.take(2, SOON).await.expect("nobody holds any");
+    assert_eq!(store.issued("api"), 5, "beside what was given");
+    drop(held);
+}

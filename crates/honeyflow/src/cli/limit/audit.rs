@@ -1,19 +1,23 @@
 //! `honeyflow limit audit NAME`: the ledger is read again and again, and the worst window shown: by what the store has
 //! issued, whatever nodes say of themselves.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use honeyflow_hive::contract::limit::{MICRO, Rule};
 use honeyflow_runtime::Failure;
 use serde::Serialize;
 
-use super::stored::{Store, burst};
+use super::stored::{Kind, Store, burst};
 use crate::{
     cli::{Context, Done, Fault, block_on},
     config::units,
 };
 
 const KEYS_MAX: u32 = 1_000;
+const SHOWN: usize = 20;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -52,9 +56,18 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     };
     let (watched, every) = (duration(&arguments.watched)?, duration(&arguments.every)?);
     let (rule, looks) = block_on(watch(&config, &arguments.limit, watched, every))??;
-    let worst = worst(rule, &looks);
-    context.output.rows(["key", "window", "issued", "allowed", "share"], &worst, |row| {
-        let window = format!("{:.1} s", Duration::from_millis(row.window_ms).as_secs_f64());
+    if Kind::of(&config, &arguments.limit) == Kind::Concurrent {
+        return report(context, ["key", "window", "held", "allowed", "share"], &most_held(rule, &looks));
+    }
+    report(context, ["key", "window", "issued", "allowed", "share"], &worst(rule, &looks))
+}
+
+fn report(context: &Context, head: [&'static str; 5], worst: &[Worst]) -> Result<Done, Fault> {
+    context.output.rows(head, worst, |row| {
+        let window = match row.window_ms {
+            0 => "–".to_owned(),
+            window_ms => format!("{:.1} s", Duration::from_millis(window_ms).as_secs_f64()),
+        };
         let share = format!("{:.1} %", row.share * 100.0);
         [row.key.clone(), window, row.issued.to_string(), row.allowed.to_string(), share]
     })?;
@@ -80,7 +93,7 @@ async fn watch(
     let mut looks = Vec::new();
     while from.elapsed() < watched {
         let begun = from.elapsed();
-        let rows = store.buckets(limit, KEYS_MAX).await?;
+        let rows = store.buckets(limit, Kind::of(config, limit), KEYS_MAX).await?;
         let issued_u = rows.iter().map(|row| (row.key.0, row.issued_u)).collect();
         looks.push(Look { begun, ended: from.elapsed(), issued_u });
         tokio::time::sleep(every).await;
@@ -113,8 +126,29 @@ fn worst(rule: Rule, looks: &[Look]) -> Vec<Worst> {
         }
         all.extend(found);
     }
+    worst_first(all)
+}
+
+/// Of each key the most that all nodes held at once, at any look: a window of no length.
+fn most_held(rule: Rule, looks: &[Look]) -> Vec<Worst> {
+    let mut most: BTreeMap<u128, u64> = BTreeMap::new();
+    for (key, held_u) in looks.iter().flat_map(|look| &look.issued_u) {
+        let held = most.entry(*key).or_default();
+        *held = (held_u / MICRO).max(*held);
+    }
+    let allowed = burst(rule);
+    let rows = most.into_iter().filter(|(_, held)| *held > 0).map(|(key, issued)| {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let share = issued as f64 / allowed.max(1) as f64;
+        let key = honeyflow_hive::contract::limit::Key(key).to_string();
+        Worst { key, window_ms: 0, issued, allowed, share }
+    });
+    worst_first(rows.collect())
+}
+
+fn worst_first(mut all: Vec<Worst>) -> Vec<Worst> {
     all.sort_by(|a, b| b.share.total_cmp(&a.share));
-    all.truncate(20);
+    all.truncate(SHOWN);
     all
 }
 
@@ -145,5 +179,14 @@ mod tests {
         let found = worst(rule, &burst);
         assert_eq!((found[0].window_ms, found[0].issued, found[0].allowed), (100, 35, 30), "too many at once");
         assert_eq!(worst(rule, &[]), []);
+    }
+
+    /// HV-68, HV-77
+    #[test]
+    fn hv_77_of_so_many_at_once_the_most_that_was_held_is_found() {
+        let looks = [look(0, 1), look(100, 4), look(200, 2)];
+        let found = most_held(Rule::count(3), &looks);
+        assert_eq!((found[0].window_ms, found[0].issued, found[0].allowed), (0, 4, 3), "above the limit, once");
+        assert_eq!(most_held(Rule::count(3), &[look(0, 0)]), []);
     }
 }

@@ -1,4 +1,4 @@
-//! `honeyflow limit set NAME RATE`: another limit for all nodes, from an instant on. It lasts until what the
+//! `honeyflow limit set NAME RATE|COUNT`: another limit for all nodes, from an instant on. It lasts until what the
 //! configuration says changes.
 
 use honeyflow_hive::{
@@ -6,7 +6,6 @@ use honeyflow_hive::{
     limit::{
         Definition, Terms,
         definition::What,
-        rate,
         rate::Quota,
         service::change::{BOOKED_MS, told_name},
     },
@@ -14,7 +13,7 @@ use honeyflow_hive::{
 use honeyflow_runtime::Failure;
 use serde::Serialize;
 
-use super::stored::{Store, Stored, burst, misplaced};
+use super::stored::{Kind, Store, Stored, in_words, misplaced};
 use crate::{
     cli::{Context, Done, Fault, block_on, output::age},
     config::{Config, units},
@@ -27,7 +26,7 @@ const TRIES: usize = 5;
 pub struct Arguments {
     /// The limit, as in [limit.NAME]
     limit: String,
-    /// What it is to be: `500/s`, `1000/min`, `3/h`
+    /// What it is to be: `500/s`, `1000/min`, `3/h`; of a limit on how many at once, so many: `20`
     rate: String,
     /// So many may come at once
     #[arg(long)]
@@ -41,7 +40,8 @@ pub struct Arguments {
 struct Set {
     limit: String,
     rate: String,
-    burst: u64,
+    burst: Option<u64>,
+    concurrent: Option<u64>,
     version: u64,
     in_ms: u64,
 }
@@ -56,8 +56,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     if context.output.is_json() {
         context.output.object(&set)?;
     } else {
-        let Set { limit, rate, burst, version, in_ms } = &set;
-        let text = format!("{limit}: {rate}, burst {burst}, in {} (version {version})\n", age(*in_ms));
+        let Set { limit, rate, burst, version, in_ms, .. } = &set;
+        let what = in_words(rate, *burst);
+        let text = format!("{limit}: {what}, in {} (version {version})\n", age(*in_ms));
         context.output.print(&text)?;
     }
     Ok(Done::Well)
@@ -69,6 +70,14 @@ fn rule(arguments: &Arguments, config: &Config) -> Result<Rule, Fault> {
         Some((wrong, help)) => Fault::usage(wrong, help),
         None => Fault::usage(failure.message.to_string(), "for example 500/s"),
     };
+    if Kind::of(config, &arguments.limit) == Kind::Concurrent {
+        let message = format!("`{}` is not the kind of limit that `{}` is", arguments.rate, arguments.limit);
+        let help =
+            "it says how many at once: a whole number, without a burst; change the configuration for another kind";
+        let max = arguments.rate.parse().ok().filter(|_| arguments.burst.is_none());
+        let max = max.ok_or_else(|| Fault::usage(message, help))?;
+        return Ok(Terms::of(&Definition::slots(&arguments.limit, max)).map_err(wrong)?.rule());
+    }
     let quota = match (arguments.rate.parse().map_err(wrong)?, arguments.burst) {
         (quota, None) => quota,
         (Quota::Rate { rate, burst: None }, burst) => Quota::Rate { rate, burst },
@@ -98,7 +107,10 @@ async fn set(config: &Config, limit: &str, rule: Rule, after_ms: u64) -> Result<
         match store.ask(request).await? {
             ledger::Reply::Set { version, effective_ms } => {
                 let in_ms = effective_ms.saturating_sub(stored.hive_ms);
-                return Ok(Set { limit: limit.to_owned(), rate: rate::text(rule), burst: burst(rule), version, in_ms });
+                let kind = Kind::of(config, limit);
+                let (burst, concurrent) = kind.split(rule);
+                let limit = limit.to_owned();
+                return Ok(Set { limit, rate: kind.text(rule), burst, concurrent, version, in_ms });
             }
             ledger::Reply::Pending { effective_ms } => {
                 let wait = age(effective_ms.saturating_sub(stored.hive_ms));

@@ -2,11 +2,11 @@
 
 use honeyflow_hive::{
     contract::limit::{BucketRow, MICRO},
-    limit::keys::{OVERFLOW, WHOLE, hash},
+    limit::keys::{OVERFLOW, WHOLE, hash, of_slots},
 };
 use serde::Serialize;
 
-use super::stored::{Known, Store};
+use super::stored::{Kind, Known, Store, in_words};
 use crate::cli::{Context, Done, Fault, block_on, output::age};
 
 /// Keys are shown here and nowhere else.
@@ -44,27 +44,29 @@ struct Bucket {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
     let Arguments { limit, key } = arguments;
+    let kind = Kind::of(&config, limit);
     let max = if key.is_some() { KEYS_MAX } else { KEYS };
     let (stored, rows) = block_on(async {
         let store = Store::open(&config).await?;
-        Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, max).await?))
+        Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, kind, max).await?))
     })??;
     let known = stored.one(&config, limit)?;
-    let wanted = key.as_deref().map(hash);
+    let stored_as = |key: u128| if kind == Kind::Concurrent { of_slots(key) } else { key };
+    let wanted = key.as_deref().map(|key| stored_as(hash(key)));
     let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| row.key.0 == wanted));
-    let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms)).collect();
+    let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms, known.concurrent)).collect();
     let shown = Shown { known, buckets };
     if context.output.is_json() {
         context.output.object(&shown)?;
         return Ok(Done::Well);
     }
     let Known { rate, burst, version, configured, set, next, .. } = &shown.known;
-    let mut text = match (rate, burst, version) {
-        (Some(rate), Some(burst), Some(version)) => format!("{limit}: {rate}, burst {burst} (version {version})\n"),
+    let mut text = match (rate, version) {
+        (Some(rate), Some(version)) => format!("{limit}: {} (version {version})\n", in_words(rate, *burst)),
         _ => format!("{limit}: no node has told it to the store yet\n"),
     };
     if let Some(next) = next {
-        text += &format!("next: {}, burst {}, in {}\n", next.rate, next.burst, age(next.in_ms));
+        text += &format!("next: {}, in {}\n", in_words(&next.rate, next.burst), age(next.in_ms));
     }
     match configured {
         Some(configured) if *set => text += &format!("set by somebody; the configuration says {configured}\n"),
@@ -72,6 +74,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
         None => text += "not in this configuration\n",
     }
     context.output.print(&text)?;
+    if kind == Kind::Concurrent {
+        context.output.rows(["key", "held", "free"], &shown.buckets, |row| {
+            [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left)]
+        })?;
+        return Ok(Done::Well);
+    }
     context.output.rows(["key", "issued", "left", "booked", "unchanged for"], &shown.buckets, |row| {
         let booked = if row.booked > 0 { format!("{}/s", row.booked) } else { "-".to_owned() };
         [row.key.clone(), row.issued.to_string(), format!("{:.0}", row.left), booked, age(row.unchanged_ms)]
@@ -79,14 +87,15 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     Ok(Done::Well)
 }
 
-fn bucket(row: &BucketRow, hive_ms: u64) -> Bucket {
-    let key = match row.key.0 {
-        WHOLE => "(the limit as a whole)".to_owned(),
-        OVERFLOW => "(keys that found no room)".to_owned(),
-        _ => row.key.to_string(),
+fn bucket(row: &BucketRow, hive_ms: u64, concurrent: Option<u64>) -> Bucket {
+    let is = |key: u128| row.key.0 == key || row.key.0 == of_slots(key);
+    let key = match row {
+        _ if is(WHOLE) => "(the limit as a whole)".to_owned(),
+        _ if is(OVERFLOW) => "(keys that found no room)".to_owned(),
+        row => row.key.to_string(),
     };
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let left = row.pool_u as f64 / MICRO as f64;
     let (issued, booked) = (row.issued_u / MICRO, row.booked_u / MICRO);
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let left = concurrent.map_or(row.pool_u as f64 / MICRO as f64, |max| max.saturating_sub(issued) as f64);
     Bucket { key, left, unchanged_ms: hive_ms.saturating_sub(row.pool_ms), issued, booked }
 }

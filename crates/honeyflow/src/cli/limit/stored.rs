@@ -6,7 +6,10 @@ use honeyflow_hive::{
     HiveStore, Reply, Request,
     contract::limit::{self as ledger, BucketRow, Definition, Rule},
     limit::{
-        Terms, rate,
+        Terms,
+        definition::What,
+        keys::is_of_slots,
+        rate,
         service::change::{is_told_name, told_name},
     },
 };
@@ -34,7 +37,10 @@ pub struct Known {
     pub limit: String,
     /// In force; none: no node has told it to the store yet.
     pub rate: Option<String>,
+    /// Of a rate.
     pub burst: Option<u64>,
+    /// So many at once, of a limit that says that.
+    pub concurrent: Option<u64>,
     pub version: Option<u64>,
     /// As the file says it.
     pub configured: Option<String>,
@@ -46,9 +52,43 @@ pub struct Known {
 #[derive(Clone, Serialize)]
 pub struct Next {
     pub rate: String,
-    pub burst: u64,
+    pub burst: Option<u64>,
+    pub concurrent: Option<u64>,
     pub version: u64,
     pub in_ms: u64,
+}
+
+/// What a limit counts. The store does not say it; the configuration does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Rate,
+    /// So many at once.
+    Concurrent,
+}
+
+impl Kind {
+    pub fn of(config: &Config, limit: &str) -> Kind {
+        match config.limit(limit).map(|limit| limit.definition.what) {
+            Some(What::Slots { .. }) => Kind::Concurrent,
+            _ => Kind::Rate,
+        }
+    }
+
+    /// As people would write it.
+    pub fn text(self, rule: Rule) -> String {
+        match self {
+            Kind::Rate => rate::text(rule),
+            Kind::Concurrent => format!("{} at once", burst(rule)),
+        }
+    }
+
+    /// The burst of a rate, or how many at once.
+    pub fn split(self, rule: Rule) -> (Option<u64>, Option<u64>) {
+        match self {
+            Kind::Rate => (Some(burst(rule)), None),
+            Kind::Concurrent => (None, Some(burst(rule))),
+        }
+    }
 }
 
 impl Store {
@@ -71,10 +111,14 @@ impl Store {
         }
     }
 
-    /// The buckets that were given most.
-    pub async fn buckets(&self, limit: &str, max: u32) -> Result<Vec<BucketRow>, Failure> {
+    /// The buckets that were given most; of a limit on how many at once, those of which most are held. What it
+    /// counted while it was of the other kind is left out.
+    pub async fn buckets(&self, limit: &str, kind: Kind, max: u32) -> Result<Vec<BucketRow>, Failure> {
         match self.ask(ledger::Request::Ledger { limit: limit.into(), max }).await? {
-            ledger::Reply::Ledger(rows) => Ok(rows),
+            ledger::Reply::Ledger(mut rows) => {
+                rows.retain(|row| is_of_slots(row.key.0) == (kind == Kind::Concurrent));
+                Ok(rows)
+            }
             other => Err(misplaced(&other)),
         }
     }
@@ -99,7 +143,7 @@ impl Stored {
         let mut names: Vec<&str> = config.limits.iter().map(|limit| &*limit.definition.name).chain(stored).collect();
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| self.known(name, config.limit(name))).collect()
+        names.into_iter().map(|name| self.known(name, Kind::of(config, name), config.limit(name))).collect()
     }
 
     /// One of them, or that there is none.
@@ -111,26 +155,32 @@ impl Stored {
         }
     }
 
-    fn known(&self, name: &str, configured: Option<&LimitConfig>) -> Known {
+    fn known(&self, name: &str, kind: Kind, configured: Option<&LimitConfig>) -> Known {
         let stored = self.limit(name);
+        let (burst, concurrent) = stored.map_or((None, None), |limit| kind.split(limit.now.rule));
         let told = self.told(name).map(|told| told.rule);
         Known {
             limit: name.to_owned(),
-            rate: stored.map(|limit| rate::text(limit.now.rule)),
-            burst: stored.map(|limit| burst(limit.now.rule)),
+            rate: stored.map(|limit| kind.text(limit.now.rule)),
+            burst,
+            concurrent,
             version: stored.map(|limit| limit.now.version),
             configured: configured
                 .and_then(|limit| Terms::of(&limit.definition).ok())
-                .map(|terms| rate::text(terms.rule())),
+                .map(|terms| kind.text(terms.rule())),
             set: stored.is_some_and(|limit| told.is_some_and(|told| limit.next.unwrap_or(limit.now).rule != told)),
-            next: stored.and_then(|limit| limit.next).map(|next| Next {
-                rate: rate::text(next.rule),
-                burst: burst(next.rule),
-                version: next.version,
-                in_ms: next.effective_ms.saturating_sub(self.hive_ms),
+            next: stored.and_then(|limit| limit.next).map(|next| {
+                let (burst, concurrent) = kind.split(next.rule);
+                let in_ms = next.effective_ms.saturating_sub(self.hive_ms);
+                Next { rate: kind.text(next.rule), burst, concurrent, version: next.version, in_ms }
             }),
         }
     }
+}
+
+/// With the burst, where there is one.
+pub fn in_words(rate: &str, burst: Option<u64>) -> String {
+    burst.map_or_else(|| rate.to_owned(), |burst| format!("{rate}, burst {burst}"))
 }
 
 pub fn burst(rule: Rule) -> u64 {

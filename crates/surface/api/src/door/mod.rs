@@ -48,17 +48,10 @@ impl Door {
 
     pub async fn answer(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
         let Some(limit) = &app.node.door else { return self.take_in(app, parts, body).await };
-        let key = limit::pass(limit, &parts.headers).await?;
-        match self.take_in(app, parts, body).await {
-            Ok(mut response) => {
-                limit::tell(limit, &key, response.headers_mut());
-                Ok(response)
-            }
-            Err(mut refusal) => {
-                limit::tell(limit, &key, refusal.fields.get_or_insert_default());
-                Err(refusal)
-            }
-        }
+        let passed = limit::pass(limit, &parts.headers).await?;
+        let answered = self.take_in(app, parts, body).await;
+        let response = answered.unwrap_or_else(|refusal| refusal.answer(parts.uri.path()));
+        Ok(passed.answer(limit, response))
     }
 
     async fn take_in(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {

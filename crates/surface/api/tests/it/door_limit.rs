@@ -12,12 +12,14 @@ use honeyflow_hive::{
 };
 use honeyflow_hive_memory::MemoryHive;
 
-use crate::harness::{PATIENCE, Server, event, start_with};
+use tokio::io::AsyncWriteExt as _;
 
-async fn limit(quota: &str) -> (Hive, Limit) {
+use crate::harness::{PATIENCE, Server, answer_to, event, start_with};
+
+async fn limit(definition: Definition) -> (Hive, Limit) {
     let begun = Instant::now();
     let store = MemoryHive::new(move || 200_000_000_000 + begun.elapsed().as_millis() as u64);
-    let options = Options::named("door").limit(Definition::parse("api", quota).unwrap());
+    let options = Options::named("door").limit(definition);
     let hive = Hive::join(Arc::new(store), options).await.unwrap();
     let api = hive.limit("api").unwrap();
     while api.terms().version == 0 {
@@ -28,7 +30,11 @@ async fn limit(quota: &str) -> (Hive, Limit) {
 }
 
 async fn served(quota: &str, shadow: bool) -> (Hive, Server) {
-    let (hive, limit) = limit(quota).await;
+    served_under(Definition::parse("api", quota).unwrap(), shadow).await
+}
+
+async fn served_under(definition: Definition, shadow: bool) -> (Hive, Server) {
+    let (hive, limit) = limit(definition).await;
     let counted = hive.limits().unwrap();
     let server = start_with(|node| {
         let key = Some(HeaderName::from_static("x-client"));
@@ -55,6 +61,47 @@ async fn hv_74_the_door_refuses_by_key_and_says_when_to_come_back() {
     assert!((1_700..=1_800).contains(&retry), "half an hour, rounded up: {retry}");
     assert_eq!(server.stored(), 2);
     assert_eq!(post("two").await.status, 202, "another key has its own");
+}
+
+/// HV-68, HV-74: a place is held by its client from before the body is read until the answer is sent.
+#[tokio::test]
+async fn hv_68_a_request_at_the_door_holds_its_place_until_it_is_answered() {
+    let (_hive, server) = served_under(Definition::slots("api", 1), false).await;
+    let post = async |client: &str| server.post_with(&format!("x-client: {client}\r\n"), event("a").to_string()).await;
+    let body = event("a").to_string();
+    let mut slow = server.connect().await;
+    let head = format!(
+        "POST /v1/events HTTP/1.1\r\nHost: localhost:7171\r\nContent-Length: {}\r\nx-client: one\r\n\r\n",
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let begun = Instant::now();
+    while !server.get("/metrics").await.body.contains("honeyflow_limit_in_use{limit=\"api\"} 1") {
+        assert!(begun.elapsed() < PATIENCE, "it never takes its place");
+    }
+    let refused = post("one").await;
+    assert_eq!((refused.status, refused.code()), (429, "limit".to_owned()));
+    assert!(refused.header("ratelimit-policy").starts_with("\"api\";q=1;qu=\"concurrent-requests\""), "{refused:?}");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(post("two").await.status, 202, "another key has its own");
+    slow.write_all(body.as_bytes()).await.unwrap();
+    assert_eq!(answer_to(&mut slow, false).await.status, 202);
+    // What is refused for another reason gives its place back, too.
+    assert_eq!(server.post_with("x-client: three\r\n", "{").await.status, 400);
+    for client in ["one", "three"] {
+        while post(client).await.status != 202 {
+            assert!(begun.elapsed() < PATIENCE, "its place never comes back");
+        }
+    }
+    let begun = Instant::now();
+    loop {
+        let metrics = server.get("/metrics").await.body;
+        assert!(metrics.contains("honeyflow_limit_at_once{limit=\"api\"} 1"), "{metrics}");
+        if metrics.contains("honeyflow_limit_in_use{limit=\"api\"} 0") {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{metrics}");
+    }
 }
 
 /// HV-73: a shadow counts what it would refuse.

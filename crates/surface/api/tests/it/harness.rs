@@ -228,7 +228,7 @@ pub async fn answer(stream: &mut TcpStream) -> Answer {
     answer_to(stream, false).await
 }
 
-async fn answer_to(stream: &mut TcpStream, head: bool) -> Answer {
+pub async fn answer_to(stream: &mut TcpStream, head: bool) -> Answer {
     let read = tokio::time::timeout(PATIENCE, read_answer(stream, head));
     read.await.expect("an answer, or the end of the connection")
 }

@@ -31,8 +31,11 @@ struct Fleet {
 impl Fleet {
     fn of(nodes: usize, max: u64) -> Fleet {
         let definition = limit::Definition { version: 1, rule: Rule::count(max), effective_ms: 0 };
-        let node =
-            || Node { world: World::of(&Definition::slots("workers", max)), has: 0, asked: None, in_use: Vec::new() };
+        let node = || {
+            let mut world = World::of(&Definition::slots("workers", max));
+            world.setting.nodes = nodes as u64;
+            Node { world, has: 0, asked: None, in_use: Vec::new() }
+        };
         Fleet {
             nodes: (0..nodes).map(|_| node()).collect(),
             bucket: Bucket::fresh(&definition, 0, 0, 0),
@@ -128,11 +131,10 @@ fn hv_68_fewer_slots_than_before_are_reached_as_work_ends() {
             fleet.pass(120);
             seen.push(fleet.in_use());
         }
-        assert_eq!(
-            (seen[0], &seen[4..]),
-            (9, &vec![5; 26][..]),
-            "{nodes} nodes: one less at a time, then as many as there are"
-        );
+        // One may be on its way from a node that has more than its part to the other.
+        let is_reached = |seen: &u64| *seen == 5 || (nodes == 2 && *seen == 4);
+        assert_eq!(seen[0], 9, "{nodes} nodes: one less at a time");
+        assert!(seen[4..].iter().all(is_reached), "{nodes} nodes: then as many as there are: {seen:?}");
         assert!(fleet.wrong.is_empty(), "{nodes} nodes lend what there is not: {:?}", fleet.wrong);
         fleet.set(8);
         fleet.pass(300);
@@ -187,4 +189,31 @@ fn hv_68_a_part_that_came_too_late_goes_back_at_once() {
     let effects = world.holds(START, 3);
     assert_eq!(refused(&effects), [(1, Reason::Exhausted)]);
     assert_eq!(effects.last(), Some(&Effect::Hold { slots: 0 }), "{effects:?}");
+}
+
+/// HV-68: a node that never comes to rest does not keep everything from another.
+#[test]
+fn hv_68_a_busy_node_leaves_others_their_part() {
+    for max in [1, 4] {
+        let mut fleet = Fleet::of(2, max);
+        let (mut ended, mut most) = ([0_u64; 2], 0);
+        for turn in 0..3_000 {
+            // Work of 20 ms, and always more of it; at the second node a little later.
+            for (node, ended) in ended.iter_mut().enumerate().take(if turn > 50 { 2 } else { 1 }) {
+                while fleet.nodes[node].world.key.waiting() < 6 {
+                    fleet.waits(node, 1);
+                }
+                let in_use = fleet.nodes[node].in_use.len();
+                (0..in_use).for_each(|_| fleet.ends_one(node));
+                *ended += in_use as u64;
+            }
+            fleet.pass(20);
+            most = most.max(fleet.in_use());
+        }
+        assert!(fleet.wrong.is_empty() && most == max, "{max} slots: {most} in use, {:?}", fleet.wrong);
+        let [first, second] = ended;
+        assert!(second * 3 > first && first * 3 > second, "{max} slots: {first} and {second} have ended");
+        let used = (first + second) * 100 / (max * 3_000);
+        assert!(used > 80, "{max} slots, in use for {used} % of the time");
+    }
 }
