@@ -223,6 +223,10 @@ impl pool::Connection for Connection {
         Connection::broken(self)
     }
 
+    fn answered_wrongly(&self) -> bool {
+        Connection::answered_wrongly(self)
+    }
+
     async fn closed(&self) {
         Connection::closed(self).await;
     }

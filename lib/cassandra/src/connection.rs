@@ -84,6 +84,8 @@ struct Tally {
     /// It has ended. Asked at every checkout, so nobody is to wait for a lock here.
     over: AtomicBool,
     notices_dropped: AtomicU64,
+    /// Something came that was no answer to what was asked.
+    wrong: AtomicBool,
 }
 
 impl Tally {
@@ -96,6 +98,7 @@ impl Tally {
             worn: AtomicBool::new(false),
             over: AtomicBool::new(false),
             notices_dropped: AtomicU64::new(0),
+            wrong: AtomicBool::new(false),
         }
     }
 
@@ -233,6 +236,11 @@ impl Connection {
     pub fn broken(&self) -> bool {
         let tally = &self.shared.tally;
         tally.over.load(Ordering::Acquire) || tally.worn.load(Ordering::Relaxed)
+    }
+
+    /// Something came that was no answer to what was asked: it gets no further request.
+    pub fn answered_wrongly(&self) -> bool {
+        self.shared.tally.wrong.load(Ordering::Relaxed)
     }
 
     /// Ends when the connection has.

@@ -47,8 +47,9 @@ pub enum Value {
     List(Vec<Value>),
     Set(Vec<Value>),
     Map(Vec<(Value, Value)>),
+    /// Read from a cell, it has the parts that are there: those that are missing at its end are null.
     Tuple(Vec<Value>),
-    /// Fields in the order of their type.
+    /// Fields in the order of their type. Those that it was given after a cell was written are not there: they are null.
     User(Vec<(Arc<str>, Value)>),
     Vector(Vec<Value>),
     Custom(Vec<u8>),

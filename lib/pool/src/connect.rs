@@ -1,7 +1,7 @@
 //! What a protocol brings: how to connect, what a connection can carry, whether it lives, and what an error means.
 //!
-//! The pool calls nothing here while it holds its lock, except [`Connection::streams`] and [`Connection::broken`], which
-//! do no I/O. Every future may be dropped at any point.
+//! The pool calls nothing here while it holds its lock, except those methods of a [`Connection`] that do no I/O: `streams`,
+//! `broken`, `takes_more` and `answered_wrongly`. Every future may be dropped at any point.
 
 use std::{error::Error, future::Future, io, net::SocketAddr, time::Duration};
 
@@ -97,12 +97,23 @@ pub trait Connection: Send + Sync + 'static {
     /// Whether it is known to be of no more use. Cheap, no I/O: it is asked at every hand-off.
     fn broken(&self) -> bool;
 
+    /// Whether the server takes anything new on a shared connection; what is under way is answered all the same. Cheap, no
+    /// I/O: it is asked at every hand-off. Most protocols know no such goodbye.
+    fn takes_more(&self) -> bool {
+        true
+    }
+
+    /// Whether something came that was no answer to what was asked: not of this protocol, or to a request that nobody made.
+    /// Such a connection has ended or is about to; it is asked once, when it is let go of.
+    fn answered_wrongly(&self) -> bool {
+        false
+    }
+
     /// Ends when the connection has ended, for whatever reason. Awaited by one task per connection; on an idle exclusive
     /// connection it may read, since nobody else does.
     fn closed(&self) -> impl Future<Output = ()> + Send;
 
-    /// Ends when the server takes nothing new on a shared connection and still answers what is under way: it is replaced,
-    /// and closed when the last has its answer. Most protocols know no such goodbye.
+    /// Ends when [`Connection::takes_more`] says no: the connection is replaced, and closed when the last has its answer.
     fn takes_no_more(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

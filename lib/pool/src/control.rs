@@ -101,13 +101,20 @@ impl<C: Connector> Control for Arc<Shared<C>> {
     fn status(&self) -> Status {
         let now = self.now();
         let status = self.enter(|core, _| core.status(now)).or_else(|| self.enter(|core, _| core.status(now)));
+        let mut status = status.unwrap_or_else(Status::unknown);
+        for server in &mut status.servers {
+            // Room is made and times are copied server by server, so that requests get their turn between two of them.
+            let mut times = room();
+            self.enter(|core, _| core.copy_times(server.key, &mut times));
+            [server.connects, server.waits, server.uses] = times;
+        }
         let settings = self.settings.load();
         Status {
             name: settings.name.clone(),
             settings_error: (**self.settings_error.load()).clone(),
             discovery_error: (**self.discovery_error.load()).clone().or_else(|| (**self.name_error.load()).clone()),
             remarks: self.connector.remarks(),
-            ..status.unwrap_or_else(Status::unknown)
+            ..status
         }
     }
 
@@ -126,7 +133,12 @@ impl<C: Connector> Control for Arc<Shared<C>> {
     }
 
     fn take_histograms(&self) -> Vec<(Server, [Histogram; 3])> {
-        self.enter(|core, _| core.take_histograms()).unwrap_or_default()
+        let servers = self.enter(|core, _| core.server_keys()).unwrap_or_default();
+        let take = |server| {
+            let room = room();
+            self.enter(|core, _| core.take_times(server, room)).flatten()
+        };
+        servers.into_iter().filter_map(take).collect()
     }
 
     fn records(&self) -> Vec<(Server, Record)> {
@@ -178,6 +190,11 @@ impl<C: Connector> Control for Arc<Shared<C>> {
             until(self, by, open).await
         })
     }
+}
+
+/// For the times of a server, made before the lock is taken.
+fn room() -> [Histogram; 3] {
+    std::array::from_fn(|_| Histogram::with_room())
 }
 
 type Counts = Vec<(&'static str, u64)>;

@@ -60,9 +60,18 @@ use waiting::Waiter;
 
 use crate::server::ServerId;
 
-/// What the core hands out and asks one question.
+/// What the core hands out and asks how it is.
 pub trait Carried: Clone {
     fn broken(&self) -> bool;
+
+    /// Asked of what is shared; the rest is broken when its server has said goodbye.
+    fn takes_more(&self) -> bool {
+        true
+    }
+
+    fn answered_wrongly(&self) -> bool {
+        false
+    }
 }
 
 /// What is to be done after the lock has been released.
@@ -241,6 +250,14 @@ struct Row<K> {
 impl<K> Row<K> {
     fn takes_more(&self) -> bool {
         !self.retiring && self.in_flight < self.streams
+    }
+}
+
+impl<K: Carried> Row<K> {
+    /// Its server has said goodbye, whether or not we have been told.
+    #[inline]
+    fn says_goodbye(&self) -> bool {
+        !self.exclusive && !self.carried.takes_more()
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 use honeyflow_runtime::Moment;
 
 use crate::{
-    connect::{Connection, Connector, Fault},
+    connect::{Connector, Fault},
     core::{Checkout, Ending, Flights, Judgement, Key, Lent, PickUp, Refusal, Request, State, Tried},
     error::{Error, Executed, Kind, Report},
     outage::Outage,
@@ -82,7 +82,7 @@ impl<C: Connector> Loan<C> {
         self.ending = Ending::Discarded;
     }
 
-    /// For the transport: kept until the answer has come. If the loan is dropped before, its caller was cut off, and the
+    /// For the transport: kept until the answer has come, and told so ([`InFlight::answered`]). If the loan is dropped before, its caller was cut off, and the
     /// connection (or this stream of it) is not given to anybody else until the answer is there.
     pub fn in_flight(&mut self) -> InFlight<C> {
         let flights = self.flights();
@@ -175,12 +175,19 @@ pub struct InFlight<C: Connector> {
     flights: Arc<Flights>,
 }
 
+impl<C: Connector> InFlight<C> {
+    /// The answer has come. Without this word it ends as one that was lost, or never sent: nothing is learnt from it.
+    pub fn answered(&self) {
+        self.flights.answered(|| self.entry.shared.now());
+    }
+}
+
 impl<C: Connector> Drop for InFlight<C> {
     fn drop(&mut self) {
         let shared = &self.entry.shared;
-        if let Some(gone_at) = self.flights.end(|| self.entry.connection.broken(), || shared.now()) {
+        if let Some((gone_at, answered)) = self.flights.end() {
             let now = shared.now();
-            shared.enter(|core, effects| core.answered_late(self.connection, gone_at, now, effects));
+            shared.enter(|core, effects| core.orphan_over(self.connection, gone_at, answered, now, effects));
         }
     }
 }

@@ -78,6 +78,15 @@ impl<C: Connector> Carried for Arc<Entry<C>> {
     fn broken(&self) -> bool {
         self.connection.broken()
     }
+
+    #[inline]
+    fn takes_more(&self) -> bool {
+        self.connection.takes_more()
+    }
+
+    fn answered_wrongly(&self) -> bool {
+        self.connection.answered_wrongly()
+    }
 }
 
 /// How long a goodbye may take.
@@ -102,6 +111,13 @@ impl<C: Connector> Shared<C> {
             ready: settings.handshake_timeout,
             write: settings.write_timeout,
             silence: settings.heartbeat_timeout,
+        }
+    }
+
+    /// Of a connection outside of the pool: those within are looked at when they leave it.
+    pub fn let_go(self: &Arc<Self>, connection: &C::Connection) {
+        if connection.answered_wrongly() {
+            self.enter(|core, _| core.counters_mut().wrong_answers += 1);
         }
     }
 

@@ -136,9 +136,7 @@ impl<'a, C: Connector> Using<'a, C> {
                 let now = self.shared.now();
                 self.shared.enter(|core, effects| {
                     core.counters_mut().speculations_won += u64::from(second_won);
-                    if let Some(loser) = if second_won { first_runs } else { second_runs } {
-                        core.overtaken(loser, now, effects);
-                    }
+                    core.overtaken(if second_won { first_runs } else { second_runs }, now, effects);
                 });
                 return Ended::Good(value);
             }
@@ -156,12 +154,9 @@ impl<'a, C: Connector> Using<'a, C> {
     }
 
     /// As it is told of if it loses. An exclusive connection is closed then, and nothing more is heard of it.
-    fn racing(&self, loan: &mut Loan<C>) -> Option<Overtaken> {
-        if loan.entry().exclusive {
-            return None;
-        }
-        let (server, begun) = (loan.key(), loan.begun());
-        Some(Overtaken { server, begun, due: self.due, flights: loan.flights() })
+    fn racing(&self, loan: &mut Loan<C>) -> Overtaken {
+        let flights = if loan.entry().exclusive { Arc::default() } else { loan.flights() };
+        Overtaken { server: loan.key(), begun: loan.begun(), due: self.due, flights }
     }
 
     fn second_after(&self, loan: &Loan<C>) -> Option<Duration> {
@@ -381,6 +376,7 @@ where
     let result = timeout_at(by, f(&connection)).await;
     let close_by = Instant::now() + Duration::from_secs(1);
     let _ = timeout_at(close_by, connection.close(close_by)).await;
+    shared.let_go(&connection);
     drop(connection);
     match result {
         Ok(Ok(value)) => Ok(value),

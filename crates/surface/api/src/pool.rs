@@ -39,6 +39,7 @@ pub(crate) const COUNTERS: &[Count] = &[
     ("refused_full", "Requests refused since too many waited", |c| c.refused_full),
     ("dead_idle", "Idle connections that were found dead", |c| c.dead_idle),
     ("late_answers", "Answers whose caller had gone", |c| c.late_answers),
+    ("wrong_answers", "Answers that were none to what was asked", |c| c.wrong_answers),
     ("decayed", "Connections replaced by chance", |c| c.decayed),
     ("aged", "Connections replaced for their age", |c| c.aged),
     ("idled_out", "Connections closed since nobody used them", |c| c.idled_out),

@@ -63,7 +63,7 @@ impl Connection {
                 known.set(Arc::clone(&prepared));
                 Ok(prepared)
             }
-            other => Err(self.error(Cause::Unexpected { asked: "PREPARE", got: other.name() })),
+            other => Err(self.wrong(Cause::Unexpected { asked: "PREPARE", got: other.name() })),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Requests on one connection, each with its own deadline.
 
+use std::sync::atomic::Ordering;
+
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -66,11 +68,15 @@ impl Connection {
             self.exchange_by(message, request.opcode(), by).await
         };
         let envelope = exchanged.map_err(|cause| self.error(cause))?;
-        Response::read_as(&envelope, self.shared.version, known).map_err(|malformed| {
-            // The frame was right and its contents were not: whatever this peer is, it gets no further request.
-            self.shared.closing.send_replace(Some(Instant::now()));
-            self.error(malformed.into())
-        })
+        // The frame was right and its contents were not.
+        Response::read_as(&envelope, self.shared.version, known).map_err(|malformed| self.wrong(malformed.into()))
+    }
+
+    /// Whatever this peer is, it gets no further request.
+    pub(super) fn wrong(&self, cause: Cause) -> Error {
+        self.shared.tally.wrong.store(true, Ordering::Relaxed);
+        self.shared.closing.send_replace(Some(Instant::now()));
+        self.error(cause)
     }
 
     /// Where the version cannot name a keyspace, the connection's own must be the one that is meant.

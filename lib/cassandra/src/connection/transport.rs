@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use honeyflow_pool::{Connector, InFlight};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
@@ -53,7 +54,18 @@ impl std::fmt::Debug for Exchange {
 }
 
 /// Of whoever lent the connection: one for all requests of a loan.
-pub type Guard = Arc<dyn Send + Sync>;
+pub type Guard = Arc<dyn UnderWay>;
+
+/// Held until the answer has come, and told of it: what was never sent is not answered when it goes.
+pub trait UnderWay: Send + Sync {
+    fn answered(&self);
+}
+
+impl<C: Connector> UnderWay for InFlight<C> {
+    fn answered(&self) {
+        InFlight::answered(self);
+    }
+}
 
 #[derive(Debug)]
 pub enum Outcome {
@@ -119,6 +131,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     pub async fn run(mut self, close: watch::Receiver<Option<Instant>>, end: watch::Sender<Option<Arc<Cause>>>) {
         let cause = self.serve(close).await;
+        if matches!(cause, Cause::Malformed(_) | Cause::Stranger(_)) {
+            self.tally.wrong.store(true, Ordering::Relaxed);
+        }
         // First the reason, then those who will ask for it.
         end.send_replace(Some(Arc::new(cause)));
         self.tally.over.store(true, Ordering::Release);
@@ -253,6 +268,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
                 continue;
             }
             let waiting = self.streams.free(envelope.stream).ok_or(Cause::Stranger(envelope.stream))?;
+            if let Some(guard) = &waiting.guard {
+                guard.answered();
+            }
             // Before anybody can give the loan back: nothing of it is under way then.
             drop(waiting.guard);
             let _ = waiting.answer.send(Outcome::Answered(envelope));

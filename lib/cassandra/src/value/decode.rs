@@ -5,25 +5,14 @@ use std::net::IpAddr;
 use uuid::Uuid;
 
 use super::{Decimal, Duration, Value, Varint, vint};
-use crate::wire::{Malformed, Reader, Type};
+use crate::wire::{Field, Malformed, Reader, Type};
 
 /// Days are counted from the middle of their range.
 pub const DATE_MIDDLE: u32 = 1 << 31;
 
-/// Parts that are not in a cell and nulls all the same: so many, and more with every byte that is there. A few bytes
-/// could stand for any number of them otherwise, since a type is told once and has up to 65,535 parts.
-const MISSING_MAX: usize = 256;
-const MISSING_PER_BYTE: usize = 2;
-
 impl Value {
     /// `None` is null. An empty cell of a type that has no empty value counts as null: old tables hold such cells.
     pub fn read(kind: &Type, cell: Option<&[u8]>) -> Result<Self, Malformed> {
-        let bytes = cell.map_or(0, <[u8]>::len);
-        let mut missing = Missing { left: MISSING_MAX + MISSING_PER_BYTE.saturating_mul(bytes) };
-        Self::read_within(kind, cell, &mut missing)
-    }
-
-    fn read_within(kind: &Type, cell: Option<&[u8]>, missing: &mut Missing) -> Result<Self, Malformed> {
         let Some(cell) = cell else { return Ok(Self::Null) };
         let may_be_empty = matches!(kind, Type::Text | Type::Ascii | Type::Blob | Type::Custom(_));
         if cell.is_empty() && !may_be_empty {
@@ -48,56 +37,40 @@ impl Value {
             Type::Smallint => Self::Smallint(i16::from_be_bytes(exact(cell)?)),
             Type::Tinyint => Self::Tinyint(i8::from_be_bytes(exact(cell)?)),
             Type::Duration => Self::Duration(duration(cell)?),
-            Type::List(of) => Self::List(elements(of, cell, missing)?),
-            Type::Set(of) => Self::Set(elements(of, cell, missing)?),
+            Type::List(of) => Self::List(elements(of, cell)?),
+            Type::Set(of) => Self::Set(elements(of, cell)?),
             Type::Map(of) => {
-                let mut pair = |(key, value): (Option<&[u8]>, Option<&[u8]>)| {
-                    Ok((Self::read_within(&of.0, key, missing)?, Self::read_within(&of.1, value, missing)?))
-                };
-                Self::Map(pairs(cell)?.map(|parts| parts.and_then(&mut pair)).collect::<Result<_, _>>()?)
+                let pair =
+                    |(key, value): (Cell<'_>, Cell<'_>)| Ok((Self::read(&of.0, key)?, Self::read(&of.1, value)?));
+                Self::Map(pairs(cell)?.map(|parts| parts.and_then(pair)).collect::<Result<_, _>>()?)
             }
             Type::Tuple(kinds) => {
                 let from = &mut Reader::new(cell);
-                Self::Tuple(kinds.iter().map(|kind| part(kind, from, missing)).collect::<Result<_, _>>()?)
+                Self::Tuple(kinds.iter().map_while(|kind| part(kind, from)).collect::<Result<_, _>>()?)
             }
             Type::User(of) => {
                 let from = &mut Reader::new(cell);
-                let field = |field: &crate::wire::Field| Ok((field.name.clone(), part(&field.kind, from, missing)?));
-                Self::User(of.fields.iter().map(field).collect::<Result<_, Malformed>>()?)
+                let mut field = |field: &Field| Some(part(&field.kind, from)?.map(|value| (field.name.clone(), value)));
+                Self::User(of.fields.iter().map_while(&mut field).collect::<Result<_, _>>()?)
             }
             Type::Vector(of, count) => {
                 let parts = vector(of, *count, cell)?;
-                Self::Vector(parts.map(|part| Self::read_within(of, Some(part), missing)).collect::<Result<_, _>>()?)
+                Self::Vector(parts.map(|part| Self::read(of, Some(part))).collect::<Result<_, _>>()?)
             }
             Type::Custom(_) => Self::Custom(cell.to_vec()),
         })
     }
 }
 
-/// How many more parts may be made of nothing.
-struct Missing {
-    left: usize,
+fn elements(of: &Type, cell: &[u8]) -> Result<Vec<Value>, Malformed> {
+    list(cell)?.map(|element| Value::read(of, element?)).collect()
 }
 
-impl Missing {
-    fn one(&mut self) -> Result<Value, Malformed> {
-        let many =
-            || Malformed::Unexpected { what: "a cell", found: "far more parts are missing than are there".into() };
-        self.left = self.left.checked_sub(1).ok_or_else(many)?;
-        Ok(Value::Null)
-    }
-}
-
-fn elements(of: &Type, cell: &[u8], missing: &mut Missing) -> Result<Vec<Value>, Malformed> {
-    list(cell)?.map(|element| Value::read_within(of, element?, missing)).collect()
-}
-
-/// Fields that were added to a type later are not there in older cells: null.
-fn part(kind: &Type, from: &mut Reader<'_>, missing: &mut Missing) -> Result<Value, Malformed> {
-    if from.left() == 0 {
-        return missing.one();
-    }
-    Value::read_within(kind, from.bytes("a part of a tuple")?, missing)
+/// The next part that is there. Fields that were added to a type later are not there in older cells, and nothing is made in
+/// their place: a type is told once and has up to 65,535 parts, so a few bytes could stand for any number of nulls.
+fn part(kind: &Type, from: &mut Reader<'_>) -> Option<Result<Value, Malformed>> {
+    let part = from.left() > 0;
+    part.then(|| Value::read(kind, from.bytes("a part of a tuple")?))
 }
 
 pub type Cell<'r> = Option<&'r [u8]>;

@@ -16,9 +16,9 @@ use crate::real::Real;
 use crate::scripted::{Say, Script, refuse};
 use crate::speak::{self, Body, opcode};
 
-type Columns = Vec<(&'static str, Type, Value)>;
+pub type Columns = Vec<(&'static str, Type, Value)>;
 
-fn row(columns: &Columns) -> speak::Cells {
+pub fn row(columns: &Columns) -> speak::Cells {
     let cell = |(_, kind, value): &(&str, Type, Value)| {
         let mut out = Vec::new();
         (value.bind(kind, &mut out).unwrap() == honeyflow_cassandra::value::Written::Bytes).then_some(out)
@@ -34,11 +34,11 @@ fn table(rows: &[Columns]) -> Say {
     Say::Answer(opcode::RESULT, speak::rows(&columns, &rows, None))
 }
 
-fn text(text: &str) -> Value {
+pub fn text(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
-fn member(id: u128, tokens: &[&str]) -> Columns {
+pub fn member(id: u128, tokens: &[&str]) -> Columns {
     let tokens = Value::Set(tokens.iter().map(|token| text(token)).collect());
     let id = if id == 0 { Value::Null } else { Value::Uuid(Uuid::from_u128(id)) };
     vec![
@@ -50,14 +50,14 @@ fn member(id: u128, tokens: &[&str]) -> Columns {
     ]
 }
 
-fn local() -> Columns {
+pub fn local() -> Columns {
     let mut local = member(1, &["-5", "7"]);
     local.push(("partitioner", Type::Text, text("org.apache.cassandra.dht.Murmur3Partitioner")));
     local.push(("rpc_address", Type::Inet, Value::Inet("10.9.9.9".parse().unwrap())));
     local
 }
 
-fn peer(id: u128, tokens: &[&str], address: &str, port: i32) -> Columns {
+pub fn peer(id: u128, tokens: &[&str], address: &str, port: i32) -> Columns {
     let mut peer = member(id, tokens);
     peer.push(("native_address", Type::Inet, Value::Inet(address.parse().unwrap())));
     peer.push(("native_port", Type::Int, if port == 0 { Value::Null } else { Value::Int(port) }));

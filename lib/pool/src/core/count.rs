@@ -19,6 +19,8 @@ pub struct Counters {
     pub dead_idle: u64,
     /// Answers whose caller had gone.
     pub late_answers: u64,
+    /// What came and was no answer to what was asked; each costs its connection.
+    pub wrong_answers: u64,
     pub decayed: u64,
     pub aged: u64,
     pub idled_out: u64,
@@ -54,6 +56,7 @@ impl std::ops::AddAssign for Counters {
             refused_full,
             dead_idle,
             late_answers,
+            wrong_answers,
             decayed,
             aged,
             idled_out,
@@ -84,6 +87,7 @@ impl std::ops::AddAssign for Counters {
         self.refused_full += refused_full;
         self.dead_idle += dead_idle;
         self.late_answers += late_answers;
+        self.wrong_answers += wrong_answers;
         self.decayed += decayed;
         self.aged += aged;
         self.idled_out += idled_out;

@@ -87,6 +87,8 @@ pub enum Judgement {
     Answered(Duration),
     /// The server failed.
     Fault,
+    /// No answer in this time, and nobody waits any longer: another server was quicker.
+    Overtaken(Duration),
     /// No answer until the deadline.
     Silent,
     /// The request's own doing.
@@ -129,7 +131,7 @@ impl<K: Carried> Core<K> {
         self.enqueue(request, now, waker, effects)
     }
 
-    /// A connection of this server with a free stream, if it lives.
+    /// A connection of this server with a free stream, if it lives and is not about to end.
     fn take_ready(&mut self, server: Key, now: Moment, effects: &mut Effects<K>) -> Option<Key> {
         loop {
             let row = self.servers.get(server)?;
@@ -149,6 +151,10 @@ impl<K: Carried> Core<K> {
             if found.carried.broken() {
                 self.counters.dead_idle += 1;
                 self.lost(connection, now, effects);
+                continue;
+            }
+            if found.says_goodbye() {
+                self.goes(connection, now, effects);
                 continue;
             }
             return Some(connection);
@@ -296,11 +302,17 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The late answer of a caller that had gone at that time: the stream is free again.
-    pub fn answered_late(&mut self, connection: Key, gone_at: Moment, now: Moment, effects: &mut Effects<K>) {
+    /// The stream of a caller that had gone at that time is free again: by its late answer, or because it was never sent.
+    pub fn orphan_over(
+        &mut self,
+        connection: Key,
+        gone_at: Moment,
+        answered: bool,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) {
         let Some(row) = self.connections.get_mut(connection) else { return };
-        // With its connection an answer goes that never came.
-        self.counters.late_answers += u64::from(!row.carried.broken());
+        self.counters.late_answers += u64::from(answered);
         row.orphans -= 1;
         row.in_flight -= 1;
         row.idle_since = now;
@@ -320,6 +332,9 @@ impl<K: Carried> Core<K> {
             let Some(row) = self.connections.get(connection) else { return };
             if row.retiring && row.in_flight == row.orphans {
                 return self.remove(connection, effects);
+            }
+            if row.says_goodbye() {
+                return self.goes(connection, now, effects);
             }
             if !row.takes_more() {
                 return;

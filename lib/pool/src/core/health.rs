@@ -92,6 +92,12 @@ impl Health {
     pub fn answered(&mut self, used_micros: u64) {
         self.ended += 1;
         self.faults_in_row = 0;
+        self.took(used_micros);
+    }
+
+    /// A time, whether or not it ended with an answer.
+    #[inline]
+    pub fn took(&mut self, used_micros: u64) {
         self.answers = self.answers.saturating_add(1);
         let share = if self.answers == 1 { 1.0 } else { 0.15 };
         self.latency += (used_micros as f64 - self.latency) * share;
@@ -269,6 +275,13 @@ impl<K: Carried> Core<K> {
             Judgement::Answered(used) => {
                 row.answered(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
                 self.proved(server, Some(used), now, effects);
+            }
+            // Less than usual says nothing: the answer may have been about to come.
+            Judgement::Overtaken(used) => {
+                if used > row.health.latency() {
+                    row.took_at_least(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
+                }
+                self.proved(server, None, now, effects);
             }
             Judgement::Neutral => row.health.ended += 1,
             Judgement::Fault | Judgement::Silent => {

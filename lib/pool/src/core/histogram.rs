@@ -8,16 +8,11 @@ const STEPS: usize = 1 << STEPS_BITS;
 const DOUBLINGS: usize = 22;
 const BUCKETS: usize = STEPS * DOUBLINGS;
 
-#[derive(Clone)]
+/// An empty one takes no room until something is recorded.
+#[derive(Clone, Default)]
 pub struct Histogram {
-    counts: Box<[u32; BUCKETS]>,
+    counts: Option<Box<[u32; BUCKETS]>>,
     count: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: Box::new([0; BUCKETS]), count: 0 }
-    }
 }
 
 impl std::fmt::Debug for Histogram {
@@ -27,13 +22,19 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
+    /// Empty, with room for whatever is recorded: where that must not be made on the way.
+    pub fn with_room() -> Histogram {
+        Histogram { counts: Some(Box::new([0; BUCKETS])), count: 0 }
+    }
+
     pub fn record(&mut self, time: Duration) {
         self.record_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
     #[inline]
     pub fn record_micros(&mut self, micros: u64) {
-        let count = &mut self.counts[bucket_of(micros)];
+        let counts = self.counts.get_or_insert_with(|| Box::new([0; BUCKETS]));
+        let count = &mut counts[bucket_of(micros)];
         *count = count.saturating_add(1);
         self.count += 1;
     }
@@ -46,7 +47,7 @@ impl Histogram {
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;
-        for (bucket, count) in self.counts.iter().enumerate() {
+        for (bucket, count) in self.counts.iter().flat_map(|counts| counts.iter()).enumerate() {
             seen += u64::from(*count);
             if seen >= wanted {
                 return Duration::from_micros(middle_of(bucket));
@@ -58,6 +59,15 @@ impl Histogram {
     /// What was recorded since the last take.
     pub fn take(&mut self) -> Histogram {
         std::mem::take(self)
+    }
+
+    /// What the other one holds, in the room that is there.
+    pub fn copy(&mut self, other: &Histogram) {
+        match (&mut self.counts, &other.counts) {
+            (Some(counts), Some(others)) => counts.copy_from_slice(&others[..]),
+            (counts, others) => counts.clone_from(others),
+        }
+        self.count = other.count;
     }
 }
 

@@ -455,9 +455,13 @@ impl<K: Carried> Core<K> {
     }
 
     /// The server takes nothing new on a connection: what is under way may end there, and another is opened.
-    pub fn goes(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
+    pub fn goes(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
-        self.held_against(connection, why, now, effects);
+        let Some(server) = self.connections.get(connection).and_then(|row| self.servers.get(row.server)) else {
+            return;
+        };
+        let why = format!("{} takes no more on the connection", server.server);
+        self.held_against(connection, &why, now, effects);
         self.retire(connection, effects);
         self.drained(effects);
     }
@@ -515,6 +519,7 @@ impl<K: Carried> Core<K> {
     /// The connection is no longer one of ours; whatever is still on loan of it comes back to nobody.
     pub(super) fn remove(&mut self, connection: Key, effects: &mut Effects<K>) {
         let Some(row) = self.connections.remove(connection) else { return };
+        self.counters.wrong_answers += u64::from(row.carried.answered_wrongly());
         self.loans -= (row.in_flight - row.orphans) as usize;
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         if row.in_ready {

@@ -73,6 +73,11 @@ impl ServerRow {
         self.uses.record_micros(micros);
         self.health.answered(micros);
     }
+
+    pub fn took_at_least(&mut self, micros: u64) {
+        self.uses.record_micros(micros);
+        self.health.took(micros);
+    }
 }
 
 /// What a discovery round changed.
@@ -112,9 +117,9 @@ impl<K: Carried> Core<K> {
             removed_said: false,
             last_turn: 0,
             served: 0,
-            connects: Histogram::default(),
-            waits: Histogram::default(),
-            uses: Histogram::default(),
+            connects: Histogram::with_room(),
+            waits: Histogram::with_room(),
+            uses: Histogram::with_room(),
         });
         self.by_id.insert(id.clone(), key);
         self.ring.push(key);

@@ -1,6 +1,6 @@
 //! What people see. Made from memory alone, so it is there when nothing else is.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use honeyflow_runtime::Moment;
 
@@ -85,13 +85,20 @@ pub struct ServerStatus {
     pub connects: Histogram,
     pub waits: Histogram,
     pub uses: Histogram,
+    pub(crate) key: Key,
 }
 
 impl<K: Carried> Core<K> {
+    /// Without the times of servers, see [`Core::copy_times`]: nobody is to wait for a copy of them all.
     pub fn status(&self, now: Moment) -> Status {
         let served: u64 = self.servers.iter().map(|(_, row)| row.served).sum();
+        let mut idle: HashMap<Key, u32> = HashMap::new();
+        for (_, connection) in self.connections.iter().filter(|(_, connection)| connection.in_flight == 0) {
+            *idle.entry(connection.server).or_default() += 1;
+        }
+        let idle = |key| idle.get(&key).copied().unwrap_or(0);
         let servers: Vec<ServerStatus> =
-            self.ring.iter().filter_map(|key| self.server_status(*key, served, now)).collect();
+            self.ring.iter().filter_map(|key| self.server_status(*key, idle(*key), served, now)).collect();
         let queues = || std::iter::once(&self.waiting).chain(self.servers.iter().map(|(_, row)| &row.waiting));
         let oldest = self.waiters.iter().filter(|(_, waiter)| waiter.queued()).map(|(_, waiter)| waiter.arrived).min();
         Status {
@@ -112,10 +119,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    fn server_status(&self, key: Key, served: u64, now: Moment) -> Option<ServerStatus> {
+    fn server_status(&self, key: Key, idle: u32, served: u64, now: Moment) -> Option<ServerStatus> {
         let row = self.servers.get(key)?;
-        let own = self.connections.iter().filter(|(_, connection)| connection.server == key);
-        let idle = own.filter(|(_, connection)| connection.in_flight == 0).count();
         let target = self.rules.target(self.is_shared());
         Some(ServerStatus {
             server: row.server.clone(),
@@ -123,7 +128,7 @@ impl<K: Carried> Core<K> {
             target: row.target(target, self.rules.wants(row.tier)),
             open: row.serving + row.retiring + row.closing,
             opening: row.opening + row.replacing,
-            idle: u32::try_from(idle).unwrap_or(u32::MAX),
+            idle,
             lent: row.in_flight - row.orphans,
             orphans: row.orphans,
             closing: row.closing,
@@ -132,10 +137,24 @@ impl<K: Carried> Core<K> {
             share: if served == 0 { 0.0 } else { row.served as f64 / served as f64 },
             last_error: row.last_error.as_ref().map(|trouble| trouble.why.clone()),
             last_error_kind: row.last_error.as_ref().map(|trouble| trouble.kind),
-            connects: row.connects.clone(),
-            waits: row.waits.clone(),
-            uses: row.uses.clone(),
+            connects: Histogram::default(),
+            waits: Histogram::default(),
+            uses: Histogram::default(),
+            key,
         })
+    }
+
+    /// The times of one server, into room that is there: connects, waits, uses.
+    pub fn copy_times(&self, server: Key, into: &mut [Histogram; 3]) {
+        if let Some(row) = self.servers.get(server) {
+            let times = [&row.connects, &row.waits, &row.uses];
+            into.iter_mut().zip(times).for_each(|(into, times)| into.copy(times));
+        }
+    }
+
+    /// All servers, also those that leave.
+    pub fn server_keys(&self) -> Vec<Key> {
+        self.servers.iter().map(|(key, _)| key).collect()
     }
 
     /// Why there is no server for a request that has tried these; nothing if there is one.
@@ -183,11 +202,13 @@ impl<K: Carried> Core<K> {
         rows.filter_map(|(server, record)| Some((servers.get(server)?.server.clone(), record))).collect()
     }
 
-    /// The times of each server since the last take: connects, waits, uses.
-    pub fn take_histograms(&mut self) -> Vec<(Server, [Histogram; 3])> {
-        self.servers
-            .iter_mut()
-            .map(|(_, row)| (row.server.clone(), [row.connects.take(), row.waits.take(), row.uses.take()]))
-            .collect()
+    /// The times of one server since the last take: connects, waits, uses. Counting begins anew in the room that is given.
+    pub fn take_times(&mut self, server: Key, room: [Histogram; 3]) -> Option<(Server, [Histogram; 3])> {
+        let row = self.servers.get_mut(server)?;
+        let [connects, waits, uses] = room;
+        let replaced = |times: &mut Histogram, room| std::mem::replace(times, room);
+        let taken =
+            [replaced(&mut row.connects, connects), replaced(&mut row.waits, waits), replaced(&mut row.uses, uses)];
+        Some((row.server.clone(), taken))
     }
 }

@@ -25,15 +25,25 @@ use crate::{
 };
 
 /// A connection that is nothing but a number and whether it lives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Wire {
     number: u32,
     broken: Rc<Cell<bool>>,
+    leaving: Rc<Cell<bool>>,
+    wrong: Rc<Cell<bool>>,
 }
 
 impl Carried for Wire {
     fn broken(&self) -> bool {
         self.broken.get()
+    }
+
+    fn takes_more(&self) -> bool {
+        !self.leaving.get()
+    }
+
+    fn answered_wrongly(&self) -> bool {
+        self.wrong.get()
     }
 }
 
@@ -152,7 +162,7 @@ impl World {
 
     fn open(&mut self, open: &Open) -> Option<Key> {
         self.wires += 1;
-        let wire = Wire { number: self.wires, broken: Rc::default() };
+        let wire = Wire { number: self.wires, ..Wire::default() };
         let key = self.core.opened(open, wire, self.streams, Duration::from_millis(3), self.now, &mut self.effects);
         self.after();
         key

@@ -168,16 +168,24 @@ impl<K: Carried> Core<K> {
             Outcome::Given(connection) => {
                 let (begun, waited, site) = (row.served, row.served.micros_since(row.arrived), row.site);
                 let found = self.connections.get(connection);
-                if let Some(row) = found.filter(|row| !row.carried.broken()) {
+                if let Some(row) = found.filter(|row| !row.carried.broken() && !row.says_goodbye()) {
                     self.waiters.discard(waiter);
                     let (server, carried, exclusive) = (row.server, row.carried.clone(), row.exclusive);
                     let loan = if exclusive { None } else { self.loan_out(site, begun) };
                     return PickUp::Lent(Lent { connection, server, carried, begun, waited, loan });
                 }
-                let (broken, now) = (found.is_some(), now());
-                if broken {
-                    self.counters.dead_idle += 1;
-                    self.lost(connection, now, effects);
+                let (broken, now) = (found.map(|row| row.carried.broken()), now());
+                match broken {
+                    Some(true) => {
+                        self.counters.dead_idle += 1;
+                        self.lost(connection, now, effects);
+                    }
+                    // It is under way there for others.
+                    Some(false) => {
+                        self.goes(connection, now, effects);
+                        self.give_back(connection, Ending::Unused, 0, now, effects);
+                    }
+                    None => {}
                 }
                 self.counters.checkins += 1;
                 self.wait_on(waiter, now, waker, effects)

@@ -9,6 +9,7 @@ use std::{
 
 use tokio::{
     sync::mpsc,
+    task::JoinSet,
     time::{Instant, timeout},
 };
 
@@ -141,22 +142,31 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
     let settings = shared.settings.load_full();
     let seeds: Vec<String> = settings.seeds().collect();
     names.0.retain(|name, _| seeds.contains(name));
-    for seed in &seeds {
-        let looked_up = match seed.parse::<SocketAddr>() {
-            Ok(address) => Ok(vec![address]),
-            Err(_) => match timeout(ROUND_WITHIN, shared.connector.look_up(seed)).await {
-                Ok(Ok(addresses)) => Ok(addresses),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer for {} s", ROUND_WITHIN.as_secs())),
-            },
-        };
-        if names.learn(seed, looked_up) {
-            let error = names.0.get(seed).and_then(|name| name.error.as_deref()).unwrap_or_default();
+    // All at once: one that is not answered takes nothing of the others' time.
+    let mut asked = JoinSet::new();
+    for seed in seeds {
+        match seed.parse::<SocketAddr>() {
+            Ok(address) => drop(names.learn(&seed, Ok(vec![address]))),
+            Err(_) => drop(asked.spawn(look_up(shared.clone(), seed))),
+        }
+    }
+    for (seed, looked_up) in asked.join_all().await {
+        if names.learn(&seed, looked_up) {
+            let error = names.0.get(&seed).and_then(|name| name.error.as_deref()).unwrap_or_default();
             tracing::warn!(pool = settings.name, seed, error, "a configured server has no address now");
         }
     }
     let found: BTreeSet<SocketAddr> = names.addresses().map(|address| settings.translate.apply(address)).collect();
     found.into_iter().map(Server::at).collect()
+}
+
+async fn look_up<C: Connector>(shared: Arc<Shared<C>>, name: String) -> (String, Result<Vec<SocketAddr>, String>) {
+    let looked_up = match timeout(ROUND_WITHIN, shared.connector.look_up(&name)).await {
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer for {} s", ROUND_WITHIN.as_secs())),
+    };
+    (name, looked_up)
 }
 
 /// Rounds over one connection, for as long as it lasts and the pool looks.
@@ -178,6 +188,7 @@ async fn listen<C: Connector>(shared: &Arc<Shared<C>>, server: &Server) -> Ended
     };
     let by = Instant::now() + Duration::from_millis(500);
     let _ = tokio::time::timeout_at(by, connection.close(by)).await;
+    shared.let_go(&connection);
     ended
 }
 

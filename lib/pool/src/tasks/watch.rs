@@ -43,14 +43,15 @@ async fn watch<C: Connector>(shared: Arc<Shared<C>>, key: Key, entry: Arc<Entry<
     let why = tokio::select! {
         biased;
         () = entry.connection.closed() => closed(),
-        why = heartbeat(&shared, key, &entry) => why,
+        // Before the heartbeat: it may have failed for no other reason.
         () = entry.connection.takes_no_more() => {
-            let (why, now) = (format!("{} takes no more on the connection", entry.server), shared.now());
-            shared.enter(|core, effects| core.goes(key, &why, now, effects));
+            let now = shared.now();
+            shared.enter(|core, effects| core.goes(key, now, effects));
             // It gives no signs of life any more; whoever waits for an answer has a deadline.
             entry.connection.closed().await;
             closed()
         }
+        why = heartbeat(&shared, key, &entry) => why,
     };
     // What is in flight on it must not keep the socket.
     let now = shared.now();
@@ -86,6 +87,10 @@ async fn heartbeat<C: Connector>(shared: &Arc<Shared<C>>, key: Key, entry: &Arc<
             let by = Instant::now() + within;
             tokio::time::timeout_at(by, entry.connection.probe(by)).await.unwrap_or(false)
         };
+        if !alive && !entry.exclusive && !entry.connection.takes_more() {
+            // No question of life: whoever listens for that hears of it in a moment.
+            return std::future::pending().await;
+        }
         if !alive {
             return format!("{} gave no sign of life within {within:?}", entry.server);
         }

@@ -47,6 +47,7 @@ pub struct Host {
     /// Odd while it is down; every other number is another life.
     life: watch::Sender<u64>,
     silent: watch::Sender<bool>,
+    goodbyes: watch::Sender<u64>,
     accepted: AtomicUsize,
     open: AtomicUsize,
     asked: AtomicUsize,
@@ -94,6 +95,11 @@ impl Host {
     /// It accepts and reads, and says nothing.
     pub fn silent(&self, silent: bool) {
         self.silent.send_replace(silent);
+    }
+
+    /// What is under way on its shared connections is answered, and nothing new is taken there.
+    pub fn say_goodbye(&self) {
+        self.goodbyes.send_modify(|goodbyes| *goodbyes += 1);
     }
 
     /// What it says when asked who is there.
@@ -184,6 +190,11 @@ impl Memory {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), at);
     }
 
+    /// From now on nobody says where this name leads.
+    pub fn lose(&self, name: &str) {
+        self.lead(name, NOBODY_SAYS);
+    }
+
     /// A pool on these servers that goes by tokio's clock.
     ///
     /// # Errors
@@ -192,6 +203,8 @@ impl Memory {
         Pool::start_with(self.clone(), settings, TokioClock::default(), seed)
     }
 }
+
+const NOBODY_SAYS: usize = usize::MAX;
 
 fn address(at: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1 + u16::try_from(at).expect("few servers")))
@@ -209,6 +222,8 @@ struct Wire {
     host: Arc<Host>,
     /// The server's life that it belongs to.
     life: u64,
+    /// How often it had said goodbye to others.
+    goodbyes: u64,
     closed: watch::Sender<bool>,
 }
 
@@ -227,6 +242,14 @@ impl Wire {
 
     fn is_gone(&self) -> bool {
         *self.closed.borrow() || *self.host.life.borrow() != self.life
+    }
+
+    fn takes_more(&self) -> bool {
+        *self.host.goodbyes.borrow() == self.goodbyes
+    }
+
+    async fn takes_no_more(&self) {
+        let _ = self.host.goodbyes.subscribe().wait_for(|goodbyes| *goodbyes != self.goodbyes).await;
     }
 
     async fn gone(&self) {
@@ -254,7 +277,7 @@ impl Wire {
                 other => Ok(other.to_owned()),
             }
         };
-        if self.is_gone() {
+        if self.is_gone() || !self.takes_more() {
             return Err(MemoryError::Gone);
         }
         let number = self.host.asked.fetch_add(1, Ordering::SeqCst) + 1;
@@ -287,6 +310,9 @@ pub async fn ask(mut loan: Loan<Memory>, word: &str) -> Result<String, MemoryErr
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
         let said = wire.ask(&word).await;
+        if said != Err(MemoryError::Gone) {
+            flight.answered();
+        }
         drop(flight);
         let _ = answer.send(said);
     });
@@ -302,16 +328,25 @@ impl Connection for Link {
         self.wire.is_gone()
     }
 
+    fn takes_more(&self) -> bool {
+        self.wire.takes_more()
+    }
+
     async fn closed(&self) {
         self.wire.gone().await;
+    }
+
+    async fn takes_no_more(&self) {
+        self.wire.takes_no_more().await;
     }
 
     async fn probe(&self, by: Instant) -> bool {
         self.wire.host.probed.fetch_add(1, Ordering::SeqCst);
         let alive = async {
             tokio::select! {
-                () = self.wire.host.speaks() => true,
                 () = self.wire.gone() => false,
+                () = self.wire.takes_no_more() => false,
+                () = self.wire.host.speaks() => true,
             }
         };
         tokio::time::timeout_at(by, alive).await.unwrap_or(false)
@@ -344,13 +379,13 @@ impl Connector for Memory {
         most.fetch_max(count, Ordering::SeqCst);
         let delay = host.behaviour().connect;
         tokio::time::timeout(limits.tcp, tokio::time::sleep(delay)).await.map_err(|_| MemoryError::Unreachable)?;
-        let life = *host.life.borrow();
+        let (life, goodbyes) = (*host.life.borrow(), *host.goodbyes.borrow());
         if life % 2 == 1 {
             return Err(MemoryError::Unreachable);
         }
         host.accepted.fetch_add(1, Ordering::SeqCst);
         host.open.fetch_add(1, Ordering::SeqCst);
-        let wire = Wire { host: host.clone(), life, closed: watch::channel(false).0 };
+        let wire = Wire { host: host.clone(), life, goodbyes, closed: watch::channel(false).0 };
         let link = Link { wire: Arc::new(wire), streams: self.streams };
         host.speaks().await;
         Ok(link)
@@ -375,6 +410,9 @@ impl Connector for Memory {
 
     async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         let led = self.names.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        if led == Some(NOBODY_SAYS) {
+            std::future::pending::<()>().await;
+        }
         led.map(|at| vec![address(at)]).ok_or_else(|| io::Error::other("no such name"))
     }
 

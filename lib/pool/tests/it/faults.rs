@@ -11,7 +11,8 @@ use std::{
 };
 
 use honeyflow_pool::{
-    Connection, Connector, Drain, Limits, Pool, Provider, Server, ServerState, Settings, SettingsError, Verdict, Want,
+    Connection, Connector, Drain, Limits, Loan, Pool, Provider, Server, ServerState, Settings, SettingsError, Verdict,
+    Want,
     clock::TokioClock,
     settings::{SpeculateAfter, Start},
     testing::memory::{self, Memory},
@@ -188,25 +189,54 @@ async fn pl_161_a_server_that_stands_still_is_left_closed_and_taken_back_in_time
     assert_eq!((state(&pool, 0), cluster.host(0).open()), (ServerState::Up, 2));
 }
 
-/// PL-85 PL-161: whoever asks is rescued in time, as many as they are, and the server is found out all the same.
+/// PL-85 PL-161: whoever asks is rescued in time, as many as they are, and the server is found out all the same: also over
+/// connections that do not tell what is under way on them.
 #[tokio::test(start_paused = true)]
 async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_it() {
-    let cluster = delayed(3, 100, Duration::from_millis(20));
-    let speculate_after = SpeculateAfter::Time(Duration::from_millis(60));
-    let pool = cluster.pool(Settings { speculate_after, ..of(3) }, 7).expect("good settings");
-    assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
-    let load = {
+    for tells in [true, false] {
+        let cluster = delayed(3, 100, Duration::from_millis(20));
+        let speculate_after = SpeculateAfter::Time(Duration::from_millis(80));
+        let pool = cluster.pool(Settings { speculate_after, ..of(3) }, 7).expect("good settings");
+        assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
+        let load = {
+            let pool = pool.clone();
+            Load::start(64, move |_| {
+                let (pool, want) = (pool.clone(), Want::within(2 * SECOND).idempotent());
+                let ask = move |loan: Loan<Memory>| async move {
+                    if tells { memory::ask(loan, "x").await } else { loan.ask("x").await }
+                };
+                async move { pool.with(want, ask).await.is_ok() }
+            })
+        };
+        sleep(2 * SECOND).await;
+        cluster.host(0).silent(true);
+        sleep(3 * SECOND).await;
+        assert_eq!(state(&pool, 0), ServerState::Suspect, "{tells}: {:?}", pool.status());
+        assert_eq!(load.failed(), 0, "of {}", load.done());
+    }
+}
+
+/// PL-87 PL-140: a server that says goodbye gives no signs of life there any more, and answers what it has.
+#[tokio::test(start_paused = true)]
+async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {
+    let cluster = delayed(1, 10, 30 * SECOND);
+    let pool = cluster.pool(Settings { connections_per_server: Some(1), ..of(1) }, 7).expect("good settings");
+    assert!(pool.control().ready(1, Instant::now() + 10 * SECOND).await);
+    let asking = tokio::spawn({
         let pool = pool.clone();
-        Load::start(64, move |_| {
-            let (pool, want) = (pool.clone(), Want::within(2 * SECOND).idempotent());
-            async move { pool.with(want, |loan| memory::ask(loan, "x")).await.is_ok() }
-        })
-    };
-    sleep(2 * SECOND).await;
+        async move { pool.with(Want::within(60 * SECOND), |loan| memory::ask(loan, "x")).await }
+    });
+    sleep(SECOND).await;
     cluster.host(0).silent(true);
-    sleep(3 * SECOND).await;
-    assert_eq!(state(&pool, 0), ServerState::Suspect, "{:?}", pool.status());
-    assert_eq!(load.failed(), 0, "of {}", load.done());
+    while cluster.host(0).probed() == 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    // It has been asked for a sign of life and has not answered.
+    cluster.host(0).say_goodbye();
+    sleep(Duration::from_millis(10)).await;
+    cluster.host(0).silent(false);
+    assert_eq!(asking.await.unwrap().unwrap(), "x");
+    assert_eq!((cluster.host(0).accepted(), pool.counters().use_errors), (2, 0), "replaced all the same");
 }
 
 /// PL-164: no answer to the first packet, and none to the first word.

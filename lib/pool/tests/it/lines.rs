@@ -161,7 +161,9 @@ impl Connector for Lines {
                 if let Some((id, answer)) = line.split_once(' ') {
                     let waiting = id.parse().ok().and_then(|id: u64| answers.lock().unwrap().remove(&id));
                     if let Some((waiting, flight)) = waiting {
-                        drop(flight);
+                        if let Some(flight) = flight {
+                            flight.answered();
+                        }
                         let _ = waiting.send(answer.to_owned());
                     }
                     continue;

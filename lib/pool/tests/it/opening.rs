@@ -144,6 +144,11 @@ async fn pl_160_a_killed_server_is_down_and_what_was_under_way_is_unknown() {
 
 #[cfg(feature = "planted")]
 mod restarts {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    };
+
     use honeyflow_runtime::planted;
 
     use super::*;
@@ -190,11 +195,13 @@ mod restarts {
         nodes.iter().for_each(|node| node.knows(&[nodes[0].server("a"), nodes[1].server("b")]));
         let settings = Settings { discovery: true, ..plain(&[&nodes[0], &nodes[1]]) };
         let pool = full(settings, Lines::shared(10), 4).await;
+        let (answered, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let asking = |_| {
-            let pool = pool.clone();
+            let (pool, answered, enough) = (pool.clone(), answered.clone(), enough.clone());
             tokio::spawn(async move {
-                for _ in 0..200 {
+                while !enough.load(Ordering::SeqCst) {
                     pool.with(Want::within(PATIENCE), |loan| lines::ask(loan, "x")).await.unwrap();
+                    answered.fetch_add(1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
                 }
             })
@@ -210,8 +217,11 @@ mod restarts {
                 planted::current().is_none()
             })
             .await;
+            let before = answered.load(Ordering::SeqCst);
+            eventually("each is answered again", || answered.load(Ordering::SeqCst) >= before + 16).await;
             assert_eq!((pool.status().state, pool.status().servers.len()), (State::Active, 2));
         }
+        enough.store(true, Ordering::SeqCst);
         for caller in callers {
             crate::within("all answers", caller).await.unwrap();
         }

@@ -35,8 +35,10 @@ pub fn json(cell: &Value) -> Json {
         Value::Map(pairs) => {
             pairs.iter().filter_map(|(name, element)| Some((text(name)?, json(element)))).collect::<Map<_, _>>().into()
         }
+        // A field that is null and one that the type was given after the cell was written are the same.
         Value::User(fields) => {
-            fields.iter().map(|(name, field)| (name.to_string(), json(field))).collect::<Map<_, _>>().into()
+            let fields = fields.iter().map(|(name, field)| (name.to_string(), json(field)));
+            fields.filter(|(_, field)| !field.is_null()).collect::<Map<_, _>>().into()
         }
     }
 }
@@ -135,6 +137,17 @@ mod tests {
         ] {
             assert_eq!(held(&value, &kind), expected);
         }
+    }
+
+    /// What was written before a type got another field says the same as what is written since.
+    #[test]
+    fn a_field_that_is_null_is_as_one_that_is_not_there() {
+        let field = |name: &str| honeyflow_cassandra::wire::Field { name: name.into(), kind: Type::Int };
+        let fields = vec![field("a"), field("b")];
+        let of = honeyflow_cassandra::wire::UserType { keyspace: "k".to_owned(), name: "u".to_owned(), fields };
+        let older = Value::User(vec![("a".into(), Value::Int(7))]);
+        assert_eq!(held(&json!({"a": 7}), &Type::User(std::sync::Arc::new(of))), json_of(&older));
+        assert_eq!(json_of(&older), json!({"a": 7}));
     }
 
     #[test]

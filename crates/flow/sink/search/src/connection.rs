@@ -63,6 +63,8 @@ pub struct Connection {
     leaving: watch::Receiver<bool>,
     /// Of HTTP/1.1: the server has said goodbye, or does not know us any more.
     worn: AtomicBool,
+    /// What came was no answer.
+    wrong: AtomicBool,
     pulse: Arc<Pulse>,
 }
 
@@ -98,6 +100,14 @@ impl Connection {
     }
 
     async fn exchange(&self, request: &Request) -> Result<Answer, Cause> {
+        let exchanged = self.exchange_once(request).await;
+        if matches!(exchanged, Err(Cause::Malformed(_) | Cause::Endless)) {
+            self.wrong.store(true, Ordering::Relaxed);
+        }
+        exchanged
+    }
+
+    async fn exchange_once(&self, request: &Request) -> Result<Answer, Cause> {
         let bytes_max = request.answer_bytes_max.unwrap_or(self.answer_bytes_max);
         let message = self.message(request)?;
         match &self.carrier {
@@ -172,6 +182,17 @@ impl pool::Connection for Connection {
 
     fn broken(&self) -> bool {
         self.worn.load(Ordering::Relaxed) || *self.ended.borrow()
+    }
+
+    fn takes_more(&self) -> bool {
+        match self.carrier {
+            Carrier::One(_) => true,
+            Carrier::Two(_) => !*self.leaving.borrow(),
+        }
+    }
+
+    fn answered_wrongly(&self) -> bool {
+        self.wrong.load(Ordering::Relaxed)
     }
 
     async fn closed(&self) {

@@ -1,11 +1,11 @@
 //! Search servers as the pool sees them: how to open a connection, who else is there, what an error means.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use honeyflow_pool::{self as pool, Dial, Limits, Server, SettingsError, Tcp, Verdict, settings::Table};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     config::Config,
@@ -50,7 +50,7 @@ impl<D: Dial> Search<D> {
     }
 
     /// The name by which a server is verified and spoken to.
-    async fn host(&self, config: &Config, address: SocketAddr) -> String {
+    async fn host(&self, config: &Config, address: SocketAddr, by: Instant) -> String {
         if let Some(name) = config.tls.as_ref().and_then(|tls| tls.name.clone()) {
             return name;
         }
@@ -59,15 +59,35 @@ impl<D: Dial> Search<D> {
         {
             return host;
         }
-        for server in &config.servers {
-            let Some((name, _)) = server.rsplit_once(':').filter(|_| server.parse::<SocketAddr>().is_err()) else {
-                continue;
-            };
-            if self.dial.look_up(server).await.is_ok_and(|addresses| addresses.into_iter().any(dialled)) {
-                return name.to_owned();
+        self.configured_as(config, dialled, by).await.unwrap_or_else(|| plain(address))
+    }
+
+    /// The first of the configured names that leads there, of those whose answer has come by then.
+    async fn configured_as(
+        &self,
+        config: &Config,
+        dialled: impl Fn(SocketAddr) -> bool,
+        by: Instant,
+    ) -> Option<String> {
+        let names: Vec<&str> = config.servers.iter().map(String::as_str).collect();
+        let names: Vec<&str> = names.into_iter().filter(|server| server.parse::<SocketAddr>().is_err()).collect();
+        let mut asked = FuturesUnordered::new();
+        for (at, server) in names.iter().copied().enumerate() {
+            asked.push(async move { (at, self.dial.look_up(server).await) });
+        }
+        let mut silent: BTreeSet<usize> = (0..names.len()).collect();
+        let mut leads = None;
+        while let Ok(Some((at, looked_up))) = timeout_at(by, asked.next()).await {
+            silent.remove(&at);
+            if looked_up.is_ok_and(|addresses| addresses.into_iter().any(&dialled)) {
+                leads = Some(leads.map_or(at, |before: usize| before.min(at)));
+            }
+            // Those that come before it are asked first, as it were.
+            if leads.is_some_and(|at| silent.first().is_none_or(|first| at < *first)) {
+                break;
             }
         }
-        plain(address)
+        leads.and_then(|at| names[at].rsplit_once(':')).map(|(name, _)| name.to_owned())
     }
 
     /// `published`: the name that its cluster has given it, where that is not known here yet.
@@ -78,7 +98,7 @@ impl<D: Dial> Search<D> {
         let naming = async {
             Ok(match published.filter(|_| !named) {
                 Some(host) => host,
-                None => timeout(limits.tcp, self.host(&config, address)).await.unwrap_or_else(|_| plain(address)),
+                None => self.host(&config, address, Instant::now() + limits.tcp).await,
             })
         };
         let dialling =

@@ -114,6 +114,7 @@ async fn cq_1_an_answer_to_nobody_ends_the_connection() {
         assert!(matches!(**why, Cause::Stranger(found) if found == stream));
         assert_eq!(error.cause.executed(), Executed::Unknown);
         tokio::time::timeout(PATIENCE, connection.closed()).await.unwrap();
+        assert!(connection.answered_wrongly());
         let after = connection.query("INSERT", &patient()).await.unwrap_err();
         assert!(matches!(after.cause, Cause::Lost { sent: false, .. }));
         assert_eq!(after.cause.executed(), Executed::No);
@@ -132,7 +133,7 @@ async fn cq_4_a_wrong_checksum_ends_the_connection_with_its_name() {
     let error = connection.query("SELECT 1", &patient()).await.unwrap_err();
     let Cause::Lost { why, .. } = &error.cause else { panic!("{error}") };
     assert!(matches!(**why, Cause::Malformed(Malformed::Checksum { part: "payload" })), "{error}");
-    assert!(connection.broken());
+    assert!(connection.broken() && connection.answered_wrongly());
 }
 
 #[tokio::test]
@@ -142,6 +143,7 @@ async fn cq_7_a_body_that_cannot_be_read_ends_the_connection() {
     let error = connection.query("SELECT 1", &patient()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Malformed(_)), "{error}");
     tokio::time::timeout(PATIENCE, connection.closed()).await.unwrap();
+    assert!(connection.answered_wrongly());
 }
 
 #[tokio::test]
@@ -151,7 +153,7 @@ async fn a_server_that_goes_away_leaves_requests_of_unknown_outcome() {
     let error = connection.query("INSERT", &patient()).await.unwrap_err();
     assert!(matches!(error.cause, Cause::Lost { sent: true, .. }), "{error}");
     assert!(error.to_string().contains("closed the connection"), "{error}");
-    assert!(connection.ended().is_some());
+    assert!(connection.ended().is_some() && !connection.answered_wrongly());
 }
 
 #[tokio::test]

@@ -65,14 +65,19 @@ fn login(way: (Version, Compression)) -> Settings {
     Settings { login: Some(Arc::new(login)), ..settings(way.0, way.1) }
 }
 
-/// Every question, one after the other, until one is not answered well.
-async fn exchange(stream: DuplexStream, settings: &Settings) -> Result<(), Error> {
+/// A connection over this stream, and no other.
+pub async fn over(stream: DuplexStream, settings: &Settings) -> Result<Connection, Error> {
     let stream = Mutex::new(Some(stream));
     let dial = || {
         let stream = stream.lock().unwrap().take();
         async move { stream.ok_or_else(|| std::io::ErrorKind::ConnectionRefused.into()) }
     };
-    let on = Connection::connect_as(&"server".into(), settings, limits(), dial).await?;
+    Connection::connect_as(&"server".into(), settings, limits(), dial).await
+}
+
+/// Every question, one after the other, until one is not answered well.
+async fn exchange(stream: DuplexStream, settings: &Settings) -> Result<(), Error> {
+    let on = over(stream, settings).await?;
     let (how, by) = (Options::within(PATIENCE), Instant::now() + PATIENCE);
     let _notices = on.listen(by).await?;
     let rows = on.query("SELECT 1", &how).await?.into_rows();

@@ -78,6 +78,29 @@ async fn cq_8_one_orphan_that_is_too_old_wears_its_connection_out_and_one_time_o
     assert_eq!((orphans(&session), network.accepted(0), network.open(0)), (0, 2, 1));
 }
 
+/// PL-71 CQ-1: an answer to nobody, and one that nobody can read.
+#[tokio::test(start_paused = true)]
+async fn pl_71_wrong_answers_are_counted_by_the_pool() {
+    let network = Network::of([Script::new(|heard| match &heard.request {
+        RequestBody::Query(query) if query.query == "SELECT stranger" => {
+            Say::Messages(vec![(77, opcode::RESULT, Body::new().i32(1).0)])
+        }
+        RequestBody::Query(query) if query.query == "SELECT nonsense" => {
+            Say::Answer(opcode::RESULT, Body::new().i32(2).i32(1).i32(i32::MAX).0)
+        }
+        RequestBody::Query(query) if query.query == "SELECT nothing" => Say::Close,
+        RequestBody::Query(query) => text_row(&query.query),
+        _ => Say::Nothing,
+    })]);
+    let session = network.session(network.quiet(1));
+    for (text, counted) in [("SELECT stranger", 1), ("SELECT nothing", 1), ("SELECT nonsense", 2)] {
+        ready(&session).await;
+        session.query(text, &patient()).await.unwrap_err();
+        eventually("its connection is gone", || session.pool().status().servers[0].open == 0).await;
+        assert_eq!(session.pool().counters().wrong_answers, counted, "{text}");
+    }
+}
+
 /// PL-20: its stream is taken until the answer has come, and then wakes who waits for it.
 #[tokio::test(start_paused = true)]
 async fn pl_20_a_late_answer_gives_its_stream_to_the_next_waiter() {

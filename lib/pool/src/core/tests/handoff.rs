@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    core::queue::Place,
+    core::{histogram::Histogram, queue::Place},
     error::Kind,
     settings::{IdleOrder, WhenEmpty},
 };
@@ -29,7 +29,7 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
     world.end(&first, Ending::CutOff);
     assert!(!world.was_woken(waiter));
     assert_eq!(world.core.status(world.now).servers[0].orphans, 1);
-    world.core.answered_late(first.connection, world.now, world.now, &mut world.effects);
+    world.core.orphan_over(first.connection, world.now, true, world.now, &mut world.effects);
     world.after();
     assert!(world.was_woken(waiter));
     world.picked(waiter);
@@ -38,14 +38,62 @@ fn pl_20_pl_22_a_cut_off_stream_stays_taken_until_its_answer_wakes_the_next() {
 
 /// PL-71
 #[test]
-fn pl_71_what_ends_with_its_connection_is_no_late_answer() {
+fn pl_71_what_ends_without_an_answer_is_no_late_answer() {
     let mut world = World::shared(&quiet(), 1, 10);
-    for (broken, late) in [(false, 1), (true, 1)] {
+    for (answered, late) in [(true, 1), (false, 1)] {
         let lent = world.lent();
         world.end(&lent, Ending::CutOff);
-        lent.carried.broken.set(broken);
-        world.core.answered_late(lent.connection, world.now, world.now, &mut world.effects);
+        let flights = Flights::default();
+        // An answer before the caller left is not the one that is waited for.
+        flights.begin();
+        flights.answered(|| world.now);
+        assert!(flights.leave(world.now));
+        if answered {
+            flights.answered(|| world.now);
+        }
+        let (gone_at, answered) = flights.end().expect("the last, after its caller");
+        world.core.orphan_over(lent.connection, gone_at, answered, world.now, &mut world.effects);
         assert_eq!(world.core.counters().late_answers, late);
+    }
+}
+
+/// PL-70: what is made under the lock does not grow with what was ever measured.
+#[test]
+fn pl_70_a_status_takes_no_copy_of_the_times() {
+    let mut world = World::full(&quiet(), 3);
+    let lent = world.lent();
+    world.now = world.now.after(Duration::from_millis(7));
+    world.back(&lent);
+    let made = allocation_counter::measure(|| drop(world.core.status(world.now)));
+    assert!(made.bytes_total < 4096, "{made:?}");
+    let mut room: [Histogram; 3] = std::array::from_fn(|_| Histogram::with_room());
+    let made = allocation_counter::measure(|| world.core.copy_times(lent.server, &mut room));
+    assert_eq!((made.count_total, room[0].count(), room[2].count()), (0, 2, 1), "in the room that is there");
+    let made = allocation_counter::measure(|| drop(world.core.take_times(lent.server, room)));
+    assert!(made.bytes_total < 4096, "{made:?}");
+}
+
+/// PL-71: however the pool comes to know of its end, and once.
+#[test]
+fn pl_71_a_wrong_answer_is_counted_with_the_connection_that_it_costs() {
+    let ends: [fn(&mut World, &Lent<Wire>); 3] = [
+        |world, lent| world.back(lent),
+        |world, lent| world.core.died(lent.connection, "nonsense", world.now, &mut world.effects),
+        |world, lent| {
+            world.back(lent);
+            world.lent();
+        },
+    ];
+    for end in ends {
+        let mut world = World::full(&quiet(), 1);
+        let lent = world.lent();
+        lent.carried.wrong.set(true);
+        lent.carried.broken.set(true);
+        assert_eq!(world.core.counters().wrong_answers, 0);
+        end(&mut world, &lent);
+        world.after();
+        assert_eq!(world.core.take_counters().wrong_answers, 1);
+        assert_eq!(world.core.counters().wrong_answers, 0);
     }
 }
 
@@ -473,5 +521,5 @@ fn rows_die_with_their_connection() {
     world.fill();
     world.discover(&[server(1)]);
     world.discover(&[server(1)]);
-    assert_eq!((world.core.records().len(), world.core.take_histograms().len()), (2, 1));
+    assert_eq!((world.core.records().len(), world.core.server_keys().len()), (2, 1));
 }

@@ -407,9 +407,10 @@ fn pl_85_a_loser_runs_on_and_its_late_answer_counts() {
     let one = world.key(1);
     let flights = overtaken(&mut world, one, ms(2000));
     let answered = world.now.after(ms(30));
-    flights.end(|| false, || answered);
+    flights.answered(|| answered);
+    flights.end();
     let (lost, came_before) = (overtaken(&mut world, one, ms(2000)), Arc::<Flights>::default());
-    lost.end(|| true, || answered);
+    lost.end();
     let one_more = Overtaken { server: one, begun: world.now, due: world.now, flights: came_before };
     world.core.overtaken(one_more, world.now, &mut world.effects);
     world.pass(ms(200));
@@ -418,6 +419,23 @@ fn pl_85_a_loser_runs_on_and_its_late_answer_counts() {
     assert_eq!(world.core.overtaken_at(one), 0);
     world.pass(ms(5000));
     assert_eq!((world.state(1), world.core.tick_at), (ServerState::Up, Moment::FAR), "and nothing is left to look at");
+}
+
+/// PL-85: of connections that do not tell what is under way, that it took so long is all there is to know of a loser.
+#[test]
+fn pl_85_a_loser_of_which_nothing_more_is_heard_took_as_long_as_the_race() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let one = world.key(1);
+    let mut lose = |after| {
+        let (begun, now) = (world.now, world.now.after(ms(after)));
+        let loser = Overtaken { server: one, begun, due: now, flights: Arc::default() };
+        world.core.overtaken(loser, now, &mut world.effects);
+        let row = world.core.servers.get(one).unwrap();
+        (row.health.latency(), row.uses.count())
+    };
+    assert_eq!(lose(60), (ms(60), 1));
+    assert_eq!(lose(30), (ms(60), 1), "it might have been as quick as ever");
+    assert_eq!(lose(80), (ms(63), 2));
 }
 
 /// PL-81: whether their callers were rescued makes no difference.

@@ -221,7 +221,7 @@ fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
         let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
         let loans = [world.lent(), world.lent()];
         world.effects.reconcile = false;
-        world.core.goes(loans[0].connection, "it said goodbye", world.now, &mut world.effects);
+        world.core.goes(loans[0].connection, world.now, &mut world.effects);
         assert!(world.effects.reconcile, "it is replaced");
         world.after();
         assert_eq!((world.core.open_count(), world.core.crowd()), (0, (0, 2, 0)), "both are under way");
@@ -229,6 +229,41 @@ fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
         assert!(world.core.records().len() == 1, "the other is");
         world.end(&loans[1], ending);
         assert!(world.core.records().is_empty() && world.core.at_rest(), "{ending:?}");
+    }
+}
+
+/// PL-140: a goodbye that nobody has told of yet is found by whoever would be given the connection.
+#[test]
+fn pl_140_nobody_is_given_a_connection_that_takes_no_more() {
+    let mut world = World::shared(&Settings { connections_per_server: Some(2), ..quiet() }, 1, 2);
+    let first = world.lent();
+    first.carried.leaving.set(true);
+    let [second, third] = [world.lent(), world.lent()];
+    assert!(second.connection != first.connection && third.connection == second.connection);
+    world.queued();
+    assert_eq!(world.core.open_count(), 1, "it is replaced");
+    world.back(&first);
+    assert!(world.core.records().len() == 1, "and closed once what was under way has ended");
+}
+
+/// PL-140 PL-36: also where somebody waits, and on the way from the hand-off to the use.
+#[test]
+fn pl_140_who_waits_is_not_given_a_connection_that_takes_no_more() {
+    for on_the_way in [false, true] {
+        let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 2);
+        world.now = world.now.after(Duration::from_secs(10));
+        let loans = [world.lent(), world.lent()];
+        let waiter = world.queued();
+        loans[0].carried.leaving.set(!on_the_way);
+        world.back(&loans[0]);
+        loans[0].carried.leaving.set(true);
+        assert!(matches!(world.pick_up(waiter), PickUp::Waiting), "{on_the_way}");
+        assert_eq!(world.core.crowd(), (0, 1, 1), "one is under way, one waits");
+        world.fill();
+        let picked = world.picked(waiter);
+        assert_ne!(picked.connection, loans[0].connection);
+        world.back(&loans[1]);
+        assert_eq!((world.core.records().len(), world.core.crowd()), (1, (0, 1, 0)), "the first is closed");
     }
 }
 
@@ -472,7 +507,7 @@ fn pl_42_an_orphan_is_as_old_as_it_is() {
         for _ in 0..80 {
             world.pass(ms(500));
             let (connection, gone_at) = std::mem::replace(&mut last, one_more(world));
-            world.core.answered_late(connection, gone_at, world.now, &mut world.effects);
+            world.core.orphan_over(connection, gone_at, true, world.now, &mut world.effects);
             world.after();
             world.fill();
         }

@@ -108,7 +108,7 @@ impl Chaos {
             20 => {
                 if let Some((connection, gone_at)) = self.take(|chaos| &mut chaos.orphans) {
                     let now = self.world.now;
-                    self.world.core.answered_late(connection, gone_at, now, &mut self.world.effects);
+                    self.world.core.orphan_over(connection, gone_at, true, now, &mut self.world.effects);
                     self.world.after();
                 }
             }

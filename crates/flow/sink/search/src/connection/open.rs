@@ -135,6 +135,7 @@ impl Opening<'_> {
             ended,
             leaving,
             worn: AtomicBool::new(false),
+            wrong: AtomicBool::new(false),
             pulse,
         })
     }

@@ -155,6 +155,8 @@ struct Named {
     server: Two,
     /// Nothing: it is never told.
     known: Option<SocketAddr>,
+    /// Nor is where this one leads.
+    silent: &'static str,
     asked: Notify,
 }
 
@@ -167,11 +169,11 @@ impl Dial for Named {
         self.server.dial(to, within).await
     }
 
-    async fn look_up(&self, _name: &str) -> io::Result<Vec<SocketAddr>> {
+    async fn look_up(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         self.asked.notify_one();
         match self.known {
-            Some(address) => Ok(vec![address]),
-            None => std::future::pending().await,
+            Some(address) if name != self.silent => Ok(vec![address]),
+            _ => std::future::pending().await,
         }
     }
 }
@@ -182,9 +184,52 @@ async fn pl_12_a_name_is_looked_up_while_its_server_is_dialled() {
     let at: SocketAddr = AT.parse().unwrap();
     let limits = Limits { tcp: Duration::from_millis(50), ..LIMITS };
     for (known, called) in [(Some(at), "search.example.com:9200"), (None, AT)] {
-        let named = Named { server: Two::plain(), known, asked: Notify::new() };
+        let named = Named { server: Two::plain(), known, silent: "", asked: Notify::new() };
         let search = Search::dialling(config(Http::Two, "search.example.com:9200"), named);
         let connection = within("connected", search.connect(&Server::at(at), limits)).await.unwrap();
         assert_eq!(connection.send(&Request::get("/host")).await.unwrap().body, called);
+    }
+}
+
+/// PL-12: one that is not answered for keeps nobody from his own name, and the first of several is the one.
+#[tokio::test]
+async fn pl_12_names_are_looked_up_together() {
+    let at: SocketAddr = AT.parse().unwrap();
+    let names = ["one.example.com", "two.example.com", "three.example.com"];
+    for (silent, called) in [("one.example.com:9200", "two"), ("two.example.com:9200", "one"), ("", "one")] {
+        // Only the first one is waited for.
+        let limits = Limits { tcp: if called == "two" { Duration::from_millis(50) } else { PATIENCE }, ..LIMITS };
+        let named = Named { server: Two::plain(), known: Some(at), silent, asked: Notify::new() };
+        let urls: Vec<String> = names.iter().map(|name| format!("http://{name}:9200")).collect();
+        let config = Config { http: Http::Two, ..Config::of_urls(&urls).unwrap() };
+        let search = Search::dialling(config, named);
+        let connection = within("connected", search.connect(&Server::at(at), limits)).await.unwrap();
+        let host = connection.send(&Request::get("/host")).await.unwrap().body;
+        assert_eq!(host, format!("{called}.example.com:9200"), "silent: {silent}");
+    }
+}
+
+/// PL-140: whoever is about to be given it can tell, at once.
+#[tokio::test]
+async fn pl_140_a_goodbye_is_known_without_waiting_for_it() {
+    for http in [Http::One, Http::Two] {
+        let servers = Tracking::new(http);
+        let search = Search::dialling(config(http, AT), servers.clone());
+        let to = Server::at(AT.parse().unwrap());
+        let connection = Arc::new(within("connected", search.connect(&to, LIMITS)).await.unwrap());
+        assert!(connection.takes_more());
+        if http == Http::One {
+            continue;
+        }
+        let asking = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.send(&Request::get("/wait")).await.map(|answer| answer.body) }
+        });
+        eventually("it is under way", || *servers.server.waiting.borrow() == 1).await;
+        servers.server.goodbyes.send_replace(1);
+        within("a goodbye", connection.takes_no_more()).await;
+        assert!(!connection.takes_more() && !connection.broken());
+        servers.server.gate.send_replace(true);
+        assert_eq!(within("its answer", asking).await.unwrap().unwrap(), "/wait");
     }
 }

@@ -41,6 +41,7 @@ async fn pl_140_an_answer_cut_at_any_byte_is_never_taken_for_a_whole_one() {
             let verdict = Search::new(config(&[AT])).verdict(&error);
             assert_eq!((verdict.executed, verdict.health), (Executed::Unknown, true), "{end}");
             assert!(connection.broken());
+            assert_eq!(connection.answered_wrongly(), matches!(error.cause, Cause::Malformed(_)), "{error}");
         }
         let (_, answer) = spoken_to(whole, Act::Close).await;
         assert!(answer.is_ok() || answer.unwrap_err().status() == Some(429));
@@ -54,6 +55,7 @@ async fn pl_140_what_is_no_answer_is_an_error_that_names_the_server() {
     let many_lines = format!("HTTP/1.1 200 OK\r\n{many}content-length: 0\r\n\r\n");
     let endless_head = format!("HTTP/1.1 200 OK\r\n{}", "x: y\r\n".repeat(1 << 16));
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(10_000);
+    let mut wrong = 0;
     for text in [
         "",
         "\0\0\0\0",
@@ -85,7 +87,9 @@ async fn pl_140_what_is_no_answer_is_an_error_that_names_the_server() {
         let Err(error) = answer else { panic!("taken: {start:?}") };
         assert!(error.to_string().starts_with("10.0.0.1:9200 "), "{start:?}: {error}");
         assert!(connection.broken(), "{start:?}");
+        wrong += usize::from(connection.answered_wrongly());
     }
+    assert!(wrong > 10, "the others say nothing, or not enough to tell: {wrong}");
 }
 
 /// A length that is too small leaves a tail; whoever asks next must not get it.
