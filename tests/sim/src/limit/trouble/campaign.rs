@@ -78,11 +78,11 @@ pub fn describe(outcome: &Outcome) -> String {
 }
 
 /// HV-86: bugs that can be switched on in the limiter, each with a seed that is known to find it.
+/// Of `batch-lives-on` none is known; the scenarios look for it with a load of their own.
 pub fn bugs() -> &'static [(&'static str, u64)] {
     &[
         ("pool cap forgotten", 13),
         ("change applied at once", 49),
-        ("batch-lives-on", 572),
         ("zero-when-unknown", 8),
         ("bookings not counted", 2),
         ("booked twice", 2),
