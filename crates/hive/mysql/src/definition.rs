@@ -82,9 +82,9 @@ impl Session {
         let mut message = self.snapshot();
         let rows = message.add(format!(
             "select limit_key, version, pool_u, pool_ms, issued_u
-               + booked_u div 1000 * greatest(least({HIVE_MS}, (slot + 1) * 1000) - greatest(pool_ms, slot * 1000), 0)
+               + booked_u div 1000 * greatest(least({HIVE_MS}, (slot + 1) * 1000) - pool_ms, 0)
                + next_u div 1000 * greatest(least({HIVE_MS}, (slot + 2) * 1000) - greatest(pool_ms, (slot + 1) * 1000), 0),
-               case {HIVE_MS} div 1000 - slot when 0 then booked_u when 1 then next_u else 0 end
+               case greatest({HIVE_MS} div 1000 - slot, 0) when 0 then booked_u when 1 then next_u else 0 end
              from hive_limit
              where hive = {} and name = {} and length(limit_key) = 32 order by issued_u desc, limit_key limit {max}",
             self.hive,

@@ -47,7 +47,7 @@ impl Hive {
         let (hive, limit) = (self.name(), text(limit));
         Script::read().ask(format_args!(
             "select limit_key, version, pool_u, pool_ms, {},
-               case {NOW} / 1000 - slot when 0 then booked_u when 1 then next_u else 0 end from hive_limit
+               case greatest({NOW} / 1000 - slot, 0) when 0 then booked_u when 1 then next_u else 0 end from hive_limit
              where hive = {hive} and name = {limit} and length(limit_key) = 32
              order by issued_u desc, limit_key limit {max}",
             bucket::issued("issued_u", &bucket::flow_u("", "pool_ms", NOW))

@@ -266,9 +266,9 @@ impl Session<'_> {
             .cached(
                 // As far as 63 bits go.
                 "select limit_key, version, pool_u, pool_ms, issued_u + min(9223372036854775807 - issued_u,
-                     booked_u / 1000 * max(min(?4, (slot + 1) * 1000) - max(pool_ms, slot * 1000), 0)
+                     booked_u / 1000 * max(min(?4, (slot + 1) * 1000) - pool_ms, 0)
                    + next_u / 1000 * max(min(?4, (slot + 2) * 1000) - max(pool_ms, (slot + 1) * 1000), 0)),
-                   case ?4 / 1000 - slot when 0 then booked_u when 1 then next_u else 0 end
+                   case max(?4 / 1000 - slot, 0) when 0 then booked_u when 1 then next_u else 0 end
                  from hive_limit
                  where hive = ?1 and name = ?2 and length(limit_key) = 32 order by issued_u desc, limit_key limit ?3",
             )?

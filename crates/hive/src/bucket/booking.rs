@@ -5,6 +5,10 @@
 //! Who gets how much is max-min by weight, found from one second to the next. `level_u` is the most per weight: what a node
 //! wants below it is given whole, the others are cut. From the sums of one second the level of the next follows by one step
 //! of Newton's method, which from below never comes out too high, and ends at the level where all of it is given away.
+//!
+//! Nodes use what they have booked by their own clocks. If the store's clock goes back they are ahead of it: from then on
+//! the larger of the two seconds counts until the later one is over, which is never less than what is used. Nothing lasts
+//! longer than two seconds after it was booked, so that a clock that went back far is followed.
 
 use crate::contract::limit::{Book, MICRO, Rule};
 
@@ -31,7 +35,7 @@ impl Rule {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Booked {
-    /// The present second, counted from the beginning of hive time.
+    /// The present second, counted from the beginning of hive time; after the clock went back perhaps the next one.
     pub slot: u64,
     pub now_u: u64,
     pub next_u: u64,
@@ -46,7 +50,9 @@ pub struct Booked {
 impl Booked {
     /// Nobody knows what was booked up to `lineage_ms`: it may have been all.
     pub fn unknown(bookable_u: u64, lineage_ms: u64, hive_ms: u64) -> Booked {
-        let (slot, last) = (hive_ms / SLOT_MS, lineage_ms / SLOT_MS + 1);
+        // Where the clock went back since, the two seconds begin with the next one.
+        let now_slot = hive_ms / SLOT_MS;
+        let (slot, last) = ((lineage_ms / SLOT_MS).clamp(now_slot, now_slot + 1), lineage_ms / SLOT_MS + 1);
         let unsure = |of: u64| if lineage_ms > 0 && of <= last { bookable_u } else { 0 };
         if crate::planted::on("bookings forgotten") {
             return Booked { slot, ..Booked::default() };
@@ -54,32 +60,40 @@ impl Booked {
         Booked { slot, now_u: unsure(slot), next_u: unsure(slot + 1), ..Booked::default() }
     }
 
-    /// What flows to those who have booked.
+    /// What flows to those who have booked. Before the present second it is as much as in it.
     pub fn between_u(&self, from_ms: u64, to_ms: u64) -> u64 {
         if crate::planted::on("bookings not counted") {
             return 0;
         }
-        let within_ms = |slot: u64| {
-            let begin_ms = slot.saturating_mul(SLOT_MS);
-            to_ms.min(begin_ms.saturating_add(SLOT_MS)).saturating_sub(from_ms.max(begin_ms))
-        };
+        let turns_ms = (self.slot + 1).saturating_mul(SLOT_MS);
+        let now_ms = to_ms.min(turns_ms).saturating_sub(from_ms);
+        let next_ms = to_ms.min(turns_ms.saturating_add(SLOT_MS)).saturating_sub(from_ms.max(turns_ms));
         // Whole permits in a thousand milliseconds: nothing is rounded.
-        let flow_u = |amount_u: u64, slot: u64| (amount_u / SLOT_MS).saturating_mul(within_ms(slot));
-        flow_u(self.now_u, self.slot).saturating_add(flow_u(self.next_u, self.slot + 1))
+        let flow_u = |amount_u: u64, ms: u64| (amount_u / SLOT_MS).saturating_mul(ms);
+        flow_u(self.now_u, now_ms).saturating_add(flow_u(self.next_u, next_ms))
+    }
+
+    /// The clock went back to this, or has gone on from there and not reached the present second again.
+    pub fn go_back(&mut self, hive_ms: u64) {
+        let (slot, most_u) = (hive_ms / SLOT_MS, self.now_u.max(self.next_u));
+        if slot + 1 < self.slot {
+            *self = Booked { slot: slot + 1, next_u: most_u, ..Booked::default() };
+        }
+        self.now_u = most_u;
+    }
+
+    /// Its second has not begun again.
+    pub fn is_ahead(&self, hive_ms: u64) -> bool {
+        hive_ms / SLOT_MS < self.slot
     }
 
     /// Another second may have begun.
     pub fn turn(&mut self, bookable_u: u64, hive_ms: u64) {
         let slot = hive_ms / SLOT_MS;
         *self = match slot {
-            slot if slot == self.slot => return,
+            slot if slot <= self.slot => return,
             slot if slot == self.slot + 1 => {
                 Booked { slot, now_u: self.next_u, level_u: self.next_level_u(bookable_u), ..Booked::default() }
-            }
-            // The clock went back, and what was booked is used by other clocks.
-            slot if slot < self.slot => {
-                let most_u = self.now_u.max(self.next_u);
-                Booked { slot, now_u: most_u, next_u: most_u, ..Booked::default() }
             }
             slot => Booked { slot, ..Booked::default() },
         };
@@ -188,7 +202,8 @@ mod tests {
         let booked = Booked { slot: 5, now_u: 900 * MICRO, next_u: 100 * MICRO, ..Booked::default() };
         assert_eq!(booked.between_u(5_000, 6_000), 900 * MICRO);
         assert_eq!(booked.between_u(5_990, 6_010), 10 * MICRO);
-        assert_eq!(booked.between_u(4_000, 9_000), 1_000 * MICRO);
+        assert_eq!(booked.between_u(5_000, 9_000), 1_000 * MICRO);
+        assert_eq!(booked.between_u(4_990, 5_000), 9 * MICRO, "the clock has gone back to there: as much as in it");
         assert_eq!(booked.between_u(7_000, 9_000), 0);
     }
 

@@ -203,5 +203,56 @@ mod proptests {
                 prop_assert!(drawn_u + flown_u <= most_u, "{drawn_u} and {flown_u}, {most_u} at most");
             }
         }
+
+        /// HV-60: wherever the store's clock goes back to, and however often: by everybody else's clock, what is given out of
+        /// the pool and what has come of the bookings is no more than the limit lets flow, and half a burst.
+        #[test]
+        fn hv_60_a_clock_that_goes_back_gives_nothing_twice(
+            asks in prop::collection::vec((0_u64..90, 0_u64..8_000, 0_u64..4_000), 1..300)
+        ) {
+            let rule = Rule::rate(1000, 1000, 200);
+            let definition = definition(rule);
+            let (mut bucket, mut hive_ms, mut passed_ms, mut drawn_u) = (full(rule), START_MS, 0, 0);
+            let mut booked: Vec<(u64, u64)> = Vec::new();
+            for (after_ms, book, back) in asks {
+                // Always before the pool is full; at times back instead of on, and mostly by less than a second.
+                match back {
+                    ..3_800 => (passed_ms, hive_ms) = (passed_ms + after_ms, hive_ms + after_ms),
+                    3_800..3_980 => hive_ms -= (back - 3_800) * 5,
+                    _ => hive_ms -= back,
+                }
+                let book = (book < 970).then_some(Book { want: book, weight: 1 });
+                let ask = Draw { limit: "api".into(), key: crate::contract::limit::Key(1), want: 0, need: 0, book };
+                let drawn = bucket.answer(&definition, &ask, hive_ms);
+                // All that there is: whatever flows in too much is seen.
+                drawn_u += bucket.draw(&definition, 0, drawn.pool_u / MICRO, hive_ms).granted * MICRO;
+                booked.push((passed_ms + drawn.begins_ms, drawn.booked * MICRO));
+                let flown_u: u64 = booked
+                    .iter()
+                    .map(|(from_ms, booked_u)| booked_u / SLOT_MS * passed_ms.saturating_sub(*from_ms).min(SLOT_MS))
+                    .sum();
+                let most_u = rule.pool_u() + passed_ms * rule.rate_u;
+                prop_assert!(drawn_u + flown_u <= most_u, "{drawn_u} and {flown_u}, {most_u} at most");
+            }
+        }
+    }
+
+    #[test]
+    fn hv_63_a_clock_that_went_back_far_is_followed() {
+        let rule = Rule::rate(1000, 1000, 200);
+        let definition = definition(rule);
+        let ask = |want| Draw {
+            limit: "api".into(),
+            key: crate::contract::limit::Key(1),
+            want: 0,
+            need: 0,
+            book: Some(Book { want, weight: 1 }),
+        };
+        let mut bucket = full(rule);
+        assert_eq!(bucket.answer(&definition, &ask(970), START_MS).booked, 970);
+        let back_ms = START_MS - 3_600_000;
+        let seconds = (0..4).map(|second| bucket.answer(&definition, &ask(970), back_ms + second * SLOT_MS));
+        let booked: Vec<u64> = seconds.map(|drawn| drawn.booked).collect();
+        assert_eq!(booked, [0, 0, 970, 970], "what was booked before ends within two seconds");
     }
 }

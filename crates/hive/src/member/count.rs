@@ -8,7 +8,10 @@
 //! | both                                          | the larger                                         |
 //! | no answer for 30 s                            | the last, marked stale                             |
 //!
-//! Unknown is not zero: nodes that all start against a dead store must not each take the whole limit.
+//! Unknown is not zero: nodes that all start against a dead store must not each take the whole limit. Nor are nodes that are
+//! alive and not ready: whatever took their readiness, requests may still reach them and steps still run there. They are
+//! not engaged, and yet limits are divided by them as well; or nodes that all miss their sources, and the hive's store
+//! after that, would each take the whole limit.
 
 use std::time::Duration;
 
@@ -27,20 +30,39 @@ const STALE: Duration = Duration::from_secs(30);
 pub struct Engaged {
     /// None: nobody has said yet.
     pub count: Option<u64>,
-    /// By how many to divide what all may have together: never 0.
+    /// By how many to divide what all may have together: the engaged, and those that are alive and not ready. Never 0.
     pub divisor: u64,
     /// The store has not answered for half a minute.
     pub stale: bool,
 }
 
+/// As one count has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Heads {
+    engaged: u64,
+    sharing: u64,
+}
+
+impl Heads {
+    fn of(counts: &Counts) -> Heads {
+        let unready = counts.alive.saturating_sub(counts.ready);
+        Heads { engaged: counts.engaged, sharing: counts.engaged + unready }
+    }
+
+    fn or_more(self, other: Heads) -> Heads {
+        Heads { engaged: self.engaged.max(other.engaged), sharing: self.sharing.max(other.sharing) }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     expected: u64,
+    /// Of those who share.
     highest: u64,
-    published: Option<(u64, Moment)>,
-    own: Option<(u64, Moment)>,
+    published: Option<(Heads, Moment)>,
+    own: Option<(Heads, Moment)>,
     /// The last one that was known, however old.
-    last: Option<u64>,
+    last: Option<Heads>,
     heard_at: Option<Moment>,
 }
 
@@ -53,7 +75,7 @@ impl Count {
     pub fn heard(&mut self, counts: &Counts, hive_ms: u64, now: Moment) {
         self.heard_at = Some(now);
         let age = Duration::from_millis(hive_ms.saturating_sub(counts.counted_ms));
-        self.published = (counts.counted_ms > 0 && age <= FRESH).then_some((counts.engaged, now));
+        self.published = (counts.counted_ms > 0 && age <= FRESH).then_some((Heads::of(counts), now));
         if self.own.is_some_and(|(_, at)| now.since(at) > FRESH) {
             self.own = None;
         }
@@ -61,17 +83,17 @@ impl Count {
     }
 
     /// Counted for oneself, as queen or because nobody else does.
-    pub fn counted(&mut self, engaged: u64, now: Moment) {
+    pub fn counted(&mut self, counts: &Counts, now: Moment) {
         self.heard_at = Some(now);
-        self.own = Some((engaged, now));
+        self.own = Some((Heads::of(counts), now));
         self.conclude();
     }
 
     fn conclude(&mut self) {
-        let known = self.published.map(|(count, _)| count).max(self.own.map(|(count, _)| count));
-        if let Some(count) = known {
-            self.last = Some(count);
-            self.highest = self.highest.max(count);
+        let known = self.published.into_iter().chain(self.own).map(|(heads, _)| heads);
+        if let Some(heads) = known.reduce(Heads::or_more) {
+            self.last = Some(heads);
+            self.highest = self.highest.max(heads.sharing);
         }
     }
 
@@ -87,12 +109,12 @@ impl Count {
 
     pub fn engaged(&self, now: Moment) -> Engaged {
         let divisor = match self.last {
-            Some(count) => count.max(1),
+            Some(heads) => heads.sharing.max(1),
             None if crate::planted::on("0 as 1 when unknown") => 1,
             None => self.expected.max(self.highest).max(1),
         };
         let stale = self.heard_at.is_none_or(|at| now.since(at) >= STALE);
-        Engaged { count: self.last, divisor, stale }
+        Engaged { count: self.last.map(|heads| heads.engaged), divisor, stale }
     }
 
     /// When the answer changes by itself.
@@ -118,10 +140,10 @@ mod tests {
         let mut count = Count::new(16);
         let unknown = count.engaged(at(1));
         assert_eq!((unknown.count, unknown.divisor, unknown.stale), (None, 16, true));
-        count.counted(0, at(2));
+        count.counted(&published(0, 0), at(2));
         let known = count.engaged(at(2));
         assert_eq!((known.count, known.divisor, known.stale), (Some(0), 1, false), "a known 0 counts as 1");
-        count.counted(40, at(3));
+        count.counted(&published(40, 0), at(3));
         count.begin_again();
         assert_eq!(count.engaged(at(4)).divisor, 40, "the highest that was ever seen");
         assert_eq!(count.engaged(at(4)).count, None);
@@ -135,6 +157,27 @@ mod tests {
         assert!(admitted <= 1000, "{admitted}");
     }
 
+    /// HV-60, HV-64: five nodes that one after the other miss their sources, and then the hive's store.
+    #[test]
+    fn hv_64_nodes_that_are_not_ready_still_share() {
+        let mut count = Count::new(16);
+        for (second, ready) in (1..).zip((0..=5).rev()) {
+            let counts = Counts { alive: 5, ready, engaged: ready, counted_ms: 100_000, ..Counts::default() };
+            count.heard(&counts, 100_000, at(second));
+            let engaged = count.engaged(at(second));
+            assert_eq!((engaged.count, engaged.divisor), (Some(ready), 5), "{ready} are ready");
+        }
+        assert_eq!(count.engaged(at(1_000)).divisor, 5, "nobody answers any more");
+        count.counted(&Counts { alive: 2, ready: 1, engaged: 0, ..Counts::default() }, at(2_000));
+        assert_eq!(count.engaged(at(2_000)).divisor, 5, "the larger of the two");
+        count.heard(
+            &Counts { alive: 2, ready: 2, engaged: 1, counted_ms: 9_000, ..Counts::default() },
+            9_000,
+            at(2_100),
+        );
+        assert_eq!(count.engaged(at(2_100)).divisor, 1, "whoever is ready and has no traffic does not count");
+    }
+
     #[test]
     fn hv_29_an_old_count_is_counted_again_by_oneself() {
         let mut count = Count::new(16);
@@ -143,7 +186,7 @@ mod tests {
         count.heard(&published(7, 100_000), 110_001, at(6));
         assert!(count.is_missing(), "older than ten seconds");
         assert_eq!(count.engaged(at(6)).count, Some(7), "the last that was known");
-        count.counted(3, at(6));
+        count.counted(&published(3, 0), at(6));
         assert_eq!(count.engaged(at(6)).count, Some(3));
         count.heard(&published(2, 111_000), 111_000, at(8));
         assert_eq!(count.engaged(at(8)).count, Some(3), "the larger of the two");

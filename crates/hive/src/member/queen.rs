@@ -213,7 +213,7 @@ impl Member {
     pub(super) fn counted_as_queen(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
         match result {
             Ok(Reply::Counted { counts, buried, .. }) => {
-                self.count.counted(counts.engaged, self.now);
+                self.count.counted(&counts, self.now);
                 self.note_burials(&buried, effects);
             }
             Ok(Reply::Stale(_)) => {
@@ -226,7 +226,7 @@ impl Member {
 
     pub(super) fn tallied(&mut self, result: &Result<Reply, Failure>) {
         if let Ok(Reply::Counted { counts, .. }) = result {
-            self.count.counted(counts.engaged, self.now);
+            self.count.counted(counts, self.now);
         }
     }
 }

@@ -136,7 +136,7 @@ impl Shared {
 
 fn tell_engaged(limits: &Limits, engaged: Engaged) {
     match engaged.count {
-        Some(count) => limits.counted(count, count),
+        Some(_) => limits.counted(engaged.divisor, engaged.divisor),
         None => limits.rejoined(),
     }
 }

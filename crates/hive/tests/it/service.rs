@@ -13,7 +13,7 @@ use honeyflow_event::Epoch;
 use honeyflow_hive::{
     Capabilities, Hive, HiveStore, Options, Reply, Request,
     contract::{EventKind, HIVE_TIME_START_MS, limit as ledger},
-    limit::Definition,
+    limit::{Definition, Reason},
     service::{Change, OnUnstopped, Role},
 };
 use honeyflow_hive_memory::MemoryHive;
@@ -594,6 +594,26 @@ async fn hv_26_engaging_rings_once() {
         hive.engage();
     }
     until(|| hive.engaged().count == Some(1)).await;
+}
+
+/// HV-60, HV-64: nodes that miss their sources are given requests all the same, and then the hive's store goes, too.
+#[tokio::test]
+async fn hv_64_nodes_that_are_not_ready_take_no_more_than_their_share() {
+    let store = Arc::new(Switch { store: memory(), off: AtomicBool::new(false) });
+    let unready = |name: &str| Options { ready: false, ..options(name) };
+    let one = Hive::join(store.clone(), unready("a")).await.unwrap();
+    let _other = Hive::join(store.clone(), unready("b")).await.unwrap();
+    let api = one.declare(&Definition::parse("api", "1000/s").unwrap()).unwrap();
+    soon(api.take(1, Duration::from_secs(5))).await.expect("the store answers");
+    one.engage();
+    until(|| one.engaged().divisor == 2).await;
+    assert_eq!(one.engaged().count, Some(0));
+    store.off.store(true, Ordering::Relaxed);
+    until(|| api.snapshot().mode == "safe").await;
+    let half = api.take(50, Duration::from_secs(30)).await.map(|permit| permit.cost());
+    assert_eq!(half.expect("the share fills"), 50);
+    let denied = api.take(51, Duration::from_secs(30)).await.map(|permit| permit.cost()).expect_err("not its own");
+    assert_eq!(denied.reason, Reason::Outage);
 }
 
 /// Every handle gone, the node leaves.

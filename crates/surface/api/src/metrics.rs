@@ -144,7 +144,8 @@ impl Scrape {
         let Some(own) = self.seen.hives.first() else { return Ok(()) };
         let states = State::ALL.iter().map(|state| ([("state", state.word())], own.count(*state) as u64));
         family(encoder, "hive_nodes", "Nodes of the hive, each in one state", MetricType::Gauge, states)?;
-        gauge(encoder, "hive_engaged", "Nodes with traffic lately, by which limits are divided", own.engaged.divisor)?;
+        let sharing = "Nodes with traffic lately, or not ready, by which limits are divided";
+        gauge(encoder, "hive_engaged", sharing, own.engaged.divisor)?;
         gauge(encoder, "hive_queen", "1 if this node is queen", u64::from(own.is_queen))?;
         if let Ok(view) = &own.view {
             let age = view.head.hive_ms.saturating_sub(view.head.counts.counted_ms) / 1000;

@@ -105,6 +105,38 @@ pub async fn hv_63_what_is_booked_does_not_fill_the_pool(t: &Table<'_>) {
     assert_eq!(rows[0].issued_u, 1971 * MICRO, "what was booked counts as issued, once it has come");
 }
 
+/// Whoever has booked goes by another clock, and uses it.
+pub async fn hv_60_a_clock_that_went_back_books_nothing_twice(t: &Table<'_>) {
+    let bee = t.bee().await;
+    set(&bee, API, Rule::rate(1000, 1000, 2000)).await;
+    if !t.step_clock(LATER_MS).await {
+        return;
+    }
+    for key in 1.. {
+        let drained = draw(&bee, key, 1000, Some(970)).await;
+        assert_eq!((drained.granted, drained.booked), (1000, 970), "{drained:?}");
+        t.step_clock(-2_000).await;
+        let (back_ms, back) = told(&bee, key, 0, Some(970)).await;
+        assert!(back.booked == 0 && back.begins_ms > 0, "{back:?}");
+        t.step_clock(1_000).await;
+        let (then_ms, then) = told(&bee, key, 0, Some(970)).await;
+        // Some stores' clocks are stepped by moving all that is written instead.
+        let jumped_ms = then_ms - back_ms;
+        let passed_ms = if jumped_ms < 1_000 { jumped_ms + 1_000 } else { jumped_ms };
+        t.step_clock(1_000).await;
+        let last = draw(&bee, key, 0, Some(970)).await;
+        // No other second began by itself in between.
+        if passed_ms < 2_000 && last.begins_ms <= then.begins_ms && then.begins_ms <= back.begins_ms {
+            assert_eq!(then.booked, 0, "all of what comes is booked already: {then:?}");
+            let filled_u = then.pool_u - back.pool_u;
+            assert!(filled_u <= 60 * MICRO, "{filled_u} in {passed_ms} ms of which 970 in a thousand are booked");
+            assert_eq!(last.booked, 970, "what was booked before has ended");
+            return;
+        }
+        t.step_clock(LATER_MS).await;
+    }
+}
+
 pub async fn hv_63_a_small_or_slow_limit_is_not_booked(t: &Table<'_>) {
     let bee = t.bee().await;
     set(&bee, API, Rule::rate(1000, 1000, 79)).await;

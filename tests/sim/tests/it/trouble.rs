@@ -18,6 +18,15 @@ fn hv_60_limits_hold_while_everything_fails() {
     assert!(report.seeds == 100 && report.is_good(), "{report}: these seeds prove nothing");
 }
 
+/// A change that was forgotten before it was in force; a clock that went back while the next second was booked.
+#[test]
+fn hv_60_seeds_that_failed_once_hold() {
+    for seed in [2_067, 2_155] {
+        let outcome = run(seed);
+        assert!(outcome.breaches.is_empty(), "{}", describe(&outcome));
+    }
+}
+
 #[test]
 fn hv_60_the_same_seed_is_the_same_trouble() {
     let traces = || (900..906).map(|seed| run(seed).trace).collect::<Vec<u64>>();

@@ -70,25 +70,34 @@ impl Hive {
         )
     }
 
-    /// What nobody knows of: all that may have been booked up to the lineage's beginning, `after` seconds from now.
+    /// The first of the two seconds that a new bucket knows of: the next one, where the clock went back since the lineage began.
+    fn first_slot(&self) -> String {
+        let hive = self.name();
+        format!(
+            "(t.now / 1000 + case when exists (select 1 from hive_view where hive = {hive}
+               and t.now / 1000 < lineage_ms / 1000) then 1 else 0 end)"
+        )
+    }
+
+    /// What nobody knows of: all that may have been booked up to the lineage's beginning, `after` seconds from the first.
     fn unknown(&self, after: u8) -> String {
-        let (hive, bookable) = (self.name(), bookable("d"));
+        let (hive, bookable, slot) = (self.name(), bookable("d"), self.first_slot());
         format!(
             "case when exists (select 1 from hive_view where hive = {hive} and lineage_ms > 0
-               and t.now / 1000 + {after} <= lineage_ms / 1000 + 1) then {bookable} else 0 end"
+               and {slot} + {after} <= lineage_ms / 1000 + 1) then {bookable} else 0 end"
         )
     }
 
     /// Makes the buckets that are missing. `asked` are their names and keys.
     pub(super) fn make_buckets(&self, t: &str, places: &[Place<'_>], cap: Cap) -> String {
         let (hive, asked, defined, fresh) = (self.name(), asked(places), self.defined(), self.fresh(cap));
-        let [booked, next] = [0, 1].map(|after| self.unknown(after));
+        let ([booked, next], slot) = ([0, 1].map(|after| self.unknown(after)), self.first_slot());
         format!(
             "with {t}, asked(n, name, limit_key) as (values {asked}), {defined}
              insert into hive_limit(hive, name, limit_key, version, rate_u, period_ms, burst_u, effective_ms, pool_u, pool_ms,
                slot, booked_u, next_u)
              select {hive}, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u, 0, {fresh}, t.now,
-               t.now / 1000, {booked}, {next}
+               {slot}, {booked}, {next}
              from asked a join defined d using (n) cross join t
              where not exists (select 1 from hive_limit b
                where b.hive = {hive} and b.name = a.name and b.limit_key = a.limit_key)
@@ -108,24 +117,31 @@ impl Hive {
 
     /// For the `from` of a statement with `t`, `asked a` and `defined d`: `b`, the bucket as it is or would be, and
     /// `c(pool, ms)`, what it has come to at `t.now`; `o` and `c` say
-    /// what has flowed to those who have booked. Where the clock went back, what was converted stays converted. Where nothing
-    /// flows back, what was used of a window stays used, whatever there is of it now.
+    /// what has flowed to those who have booked. Where the clock went back (`g`), what was converted stays converted, and what
+    /// is booked counts as its larger second. Where nothing flows back, what was used of a window stays used, whatever there is of it now.
     ///
     /// Without `offset 0` the planner would put every step into each place where the next one uses it, and that over again.
     pub(super) fn counted(&self, cap: Cap) -> String {
         let (hive, fresh, new_cap, old_cap) = (self.name(), self.fresh(cap), cap.of("d.burst_u"), cap.of("b.burst_u"));
         let old = refill("b.pool_u", "s.ms", &old_cap, ["b.rate_u", "b.period_ms"], "u.ms");
         let new = refill("m.pool", "m.ms", &new_cap, ["d.rate_u", "d.period_ms"], "t.now");
-        let [booked, next] = [0, 1].map(|after| self.unknown(after));
+        let ([booked, next], slot) = ([0, 1].map(|after| self.unknown(after)), self.first_slot());
         format!(
             "left join hive_limit r on r.hive = {hive} and r.name = a.name and r.limit_key = a.limit_key
              cross join lateral (select coalesce(r.version, d.version) as version, coalesce(r.rate_u, d.rate_u) as rate_u,
                coalesce(r.period_ms, d.period_ms) as period_ms, coalesce(r.burst_u, d.burst_u) as burst_u,
                coalesce(r.effective_ms, 0) as effective_ms, coalesce(r.pool_u, {fresh}) as pool_u,
                coalesce(r.pool_ms, t.now) as pool_ms, coalesce(r.issued_u, 0) as issued_u,
-               coalesce(r.slot, t.now / 1000) as slot, coalesce(r.booked_u, {booked}) as booked_u,
+               coalesce(r.slot, {slot}) as slot, coalesce(r.booked_u, {booked}) as booked_u,
                coalesce(r.next_u, {next}) as next_u, coalesce(r.level_u, 0) as level_u, coalesce(r.asked_u, 0) as asked_u,
-               coalesce(r.weight, 0) as weight, coalesce(r.cut_weight, 0) as cut_weight offset 0) b
+               coalesce(r.weight, 0) as weight, coalesce(r.cut_weight, 0) as cut_weight offset 0) i
+             cross join lateral (select t.now < i.pool_ms or t.now / 1000 < i.slot as back, t.now / 1000 + 1 < i.slot as far,
+               greatest(i.booked_u, i.next_u) as most offset 0) g
+             cross join lateral (select i.version, i.rate_u, i.period_ms, i.burst_u, i.effective_ms, i.pool_u, i.pool_ms,
+               i.issued_u, least(i.slot, t.now / 1000 + 1) as slot, case when g.back then g.most else i.booked_u end as booked_u,
+               case when g.far then g.most else i.next_u end as next_u, case when g.far then 0 else i.level_u end as level_u,
+               case when g.far then 0 else i.asked_u end as asked_u, case when g.far then 0 else i.weight end as weight,
+               case when g.far then 0 else i.cut_weight end as cut_weight offset 0) b
              cross join lateral (select least(b.pool_ms, t.now) as ms offset 0) s
              cross join lateral (select case when b.version = d.version then s.ms
                else least(greatest(d.effective_ms, s.ms), t.now) end as ms offset 0) u
@@ -154,15 +170,13 @@ fn refill(pool: &str, ms: &str, cap: &str, [rate, period]: [&str; 2], until: &st
     )
 }
 
-/// What flows to those who have booked, by the columns of `row`.
+/// What flows to those who have booked, by the columns of `row`; before the present second as much as in it.
 pub(super) fn flow_u(row: &str, from: &str, until: &str) -> String {
-    let flow = |amount: &str, after: u8| {
-        format!(
-            "{row}{amount} / 1000 * greatest(least({until}, ({row}slot + {after} + 1) * 1000)
-               - greatest({from}, ({row}slot + {after}) * 1000), 0)"
-        )
-    };
-    format!("{} + {}", flow("booked_u", 0), flow("next_u", 1))
+    let turns = format!("({row}slot + 1) * 1000");
+    format!(
+        "{row}booked_u / 1000 * greatest(least({until}, {turns}) - {from}, 0)
+         + {row}next_u / 1000 * greatest(least({until}, {turns} + 1000) - greatest({from}, {turns}), 0)"
+    )
 }
 
 /// [`honeyflow_hive::contract::limit::Rule::bookable_u`] of the rule in this row.
@@ -175,15 +189,16 @@ fn bookable(row: &str) -> String {
 }
 
 /// To follow [`Hive::counted`], where `a` has `book_u` and `heft`, or nulls: `k`, the bookings with those that are made, and
-/// how many permits they are.
+/// how many permits they are. While the present second comes again, after the clock went back, none are made.
 pub(super) fn booked() -> String {
     let bookable = bookable("d");
     format!(
-        "cross join lateral (select {bookable} as bookable, t.now / 1000 as slot offset 0) q
+        "cross join lateral (select {bookable} as bookable, greatest(t.now / 1000, b.slot) as slot,
+             case when t.now / 1000 >= b.slot then a.book_u end as book_u,
+             case when t.now / 1000 >= b.slot then a.heft end as heft offset 0) q
          cross join lateral (select
-             case when q.slot = b.slot + 1 then b.next_u when q.slot = b.slot then b.booked_u
-               when q.slot < b.slot then greatest(b.booked_u, b.next_u) else 0 end as booked_u,
-             case when q.slot = b.slot then b.next_u when q.slot < b.slot then greatest(b.booked_u, b.next_u) else 0 end as next_u,
+             case when q.slot = b.slot + 1 then b.next_u when q.slot = b.slot then b.booked_u else 0 end as booked_u,
+             case when q.slot = b.slot then b.next_u else 0 end as next_u,
              case when q.slot = b.slot then b.level_u when q.slot <> b.slot + 1 then 0
                when b.weight = 0 or b.cut_weight = 0 and b.asked_u <= q.bookable then 0
                when b.cut_weight = 0 then q.bookable / b.weight
@@ -195,12 +210,12 @@ pub(super) fn booked() -> String {
              case when q.slot = b.slot then b.weight else 0 end as weight,
              case when q.slot = b.slot then b.cut_weight else 0 end as cut_weight offset 0) v
          cross join lateral (select case when v.level_u = 0 then q.bookable
-             else least(v.level_u::numeric * a.heft, q.bookable)::bigint end as most offset 0) w
-         cross join lateral (select case when a.book_u is null then 0 else least(a.book_u, w.most) end as fair offset 0) x
+             else least(v.level_u::numeric * q.heft, q.bookable)::bigint end as most offset 0) w
+         cross join lateral (select case when q.book_u is null then 0 else least(q.book_u, w.most) end as fair offset 0) x
          cross join lateral (select least(x.fair, greatest(q.bookable - v.next_u, 0)) / {MICRO} as permits offset 0) y
          cross join lateral (select q.slot, v.booked_u, v.next_u + y.permits * {MICRO} as next_u, v.level_u,
-             least(v.asked_u + x.fair, {ASKED_MAX}) as asked_u, v.weight + coalesce(a.heft, 0) as weight,
-             v.cut_weight + case when a.book_u > w.most then a.heft else 0 end as cut_weight, y.permits offset 0) k"
+             least(v.asked_u + x.fair, {ASKED_MAX}) as asked_u, v.weight + coalesce(q.heft, 0) as weight,
+             v.cut_weight + case when q.book_u > w.most then q.heft else 0 end as cut_weight, y.permits offset 0) k"
     )
 }
 

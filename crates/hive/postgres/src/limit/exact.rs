@@ -69,7 +69,10 @@ impl Hive {
             "{judged},
              saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                  burst_u = g.burst_u, effective_ms = g.reset_ms, pool_u = (g.pool - g.up_to_u)::bigint, pool_ms = g.ms,
-                 issued_u = ({issued})::bigint
+                 issued_u = ({issued})::bigint, slot = greatest(g.now / 1000, g.b_slot),
+                 booked_u = case g.now / 1000 - least(g.now / 1000, g.b_slot)
+                   when 0 then g.b_booked_u when 1 then g.b_next_u else 0 end,
+                 next_u = case when g.now / 1000 <= g.b_slot then g.b_next_u else 0 end
                from (select distinct on (name, limit_key) * from judged order by name, limit_key, n desc) g
                where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key
                  and not (select bool_or(denied) from judged))

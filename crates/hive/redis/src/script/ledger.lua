@@ -8,7 +8,7 @@ while #rows < most do
     -- Forgotten by the server: it was full, and the next sweep forgets it here.
     if bucket[1] and #rows < most then
       local counted = stored(prefix .. ':limit:' .. ARGV[1] .. ':' .. limit_key)
-      local ahead = quotient(now, SLOT_MS) - counted.slot
+      local ahead = math.max(0, quotient(now, SLOT_MS) - counted.slot)
       rows[#rows + 1] = {limit_key, bucket, whole(booked_between(counted, counted.pool_ms, now)),
         whole(ahead == 0 and counted.booked_u or ahead == 1 and counted.next_u or 0)}
     end

@@ -123,7 +123,12 @@ fn given(taken: &Taken) -> Given {
     Given { at_us: us(taken.at_ns), permits: taken.permits }
 }
 
-/// HV-64, HV-30: each process, without the store, its part of the largest definition there was.
+/// What a process's clock may gain on the others until a change that it has read of is in force there.
+const GAIN_NS: u64 = 2_000_000;
+
+/// HV-64, HV-30: each process, without the store, its part of the largest definition that it may know of by then. It may
+/// have missed that a limit was lowered; but it does not go by what was gone before it began, nor by what is not in force
+/// yet.
 fn shares_hold(history: &History) -> Vec<Breach> {
     let mut by_process: BTreeMap<(u64, &str, &str), Vec<&Taken>> = BTreeMap::new();
     for taken in history.taken.iter().filter(|taken| taken.share.is_some()) {
@@ -132,23 +137,36 @@ fn shares_hold(history: &History) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for ((process, limit, key), taken) in by_process {
         let Some(law) = history.laws.get(limit) else { continue };
+        let began_ns = history.began_ns.get(&process).copied().unwrap_or(0);
+        let mut known: Vec<Force> = law
+            .hearsay
+            .iter()
+            .filter(|one| one.from_ns == 0 || one.gone_ns >= began_ns)
+            .map(|one| Force { from_ns: one.from_ns.saturating_sub(GAIN_NS), rule: one.rule })
+            .collect();
+        known.sort_by_key(|force| force.from_ns);
         let parts = taken.iter().filter_map(|taken| taken.share).min().unwrap_or(1);
-        let forgotten = law.forgotten.iter().map(|rule| Force { from_ns: 0, rule: *rule });
-        let rules: Vec<Force> = law.in_force.iter().copied().chain(forgotten).collect();
-        let most = |of: fn(&Force) -> u64| rules.iter().map(of).max().unwrap_or(0);
-        // Of a quota, over its window; and clocks run at different rates.
-        let per_second_u = match limit {
-            CALENDAR => most(|force| force.rule.burst_u) / 3_600,
-            _ => most(|force| per_second_u(force.rule)),
-        };
-        let per_second_u = per_second_u / parts / 1_000 * 1_001 + 1_001;
-        let burst = (most(|force| force.rule.burst_u) / MICRO / 2 / parts).max(1);
-        let bound = Bound { per_second_u, burst_u: burst * MICRO };
-        let given: Vec<Given> = taken.iter().map(|taken| given(taken)).collect();
         let name = format!("{limit}/{key}, process {process} alone, one of {parts}");
-        breaches.extend(rate_holds_but_for(&name, bound, &[], &given));
+        for at in 0..known.len() {
+            let until_ns = known.get(at + 1).map_or(u64::MAX, |next| next.from_ns);
+            let within = taken.iter().filter(|taken| taken.at_ns < until_ns);
+            let given: Vec<Given> = within.map(|taken| given(taken)).collect();
+            breaches.extend(rate_holds_but_for(&name, share(limit, parts, &known[..=at]), &[], &given));
+        }
     }
     breaches
+}
+
+fn share(limit: &str, parts: u64, known: &[Force]) -> Bound {
+    let most = |of: fn(&Force) -> u64| known.iter().map(of).max().unwrap_or(0);
+    // Of a quota, over its window; and clocks run at different rates.
+    let per_second_u = match limit {
+        CALENDAR => most(|force| force.rule.burst_u) / 3_600,
+        _ => most(|force| per_second_u(force.rule)),
+    };
+    let per_second_u = per_second_u / parts / 1_000 * 1_001 + 1_001;
+    let burst = (most(|force| force.rule.burst_u) / MICRO / 2 / parts).max(1);
+    Bound { per_second_u, burst_u: burst * MICRO }
 }
 
 /// HV-65, HV-70: what the store admits by itself, as of its own time; what comes back may be given again.

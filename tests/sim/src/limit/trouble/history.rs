@@ -51,6 +51,16 @@ pub struct Force {
     pub rule: Rule,
 }
 
+/// What a node may go by that hears nothing more from the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hearsay {
+    /// The earliest that it could be in force anywhere: whoever reads of a change goes by the store's clock of that moment.
+    pub from_ns: u64,
+    /// When the store had it no more: who starts later has never heard of it.
+    pub gone_ns: u64,
+    pub rule: Rule,
+}
+
 /// Definitions as the store has them, by its own clock.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
@@ -58,34 +68,49 @@ pub struct Law {
     next: Option<(u64, Rule)>,
     looked_ns: u64,
     pub in_force: Vec<Force>,
-    /// To come when the store forgot: whoever had heard of it and hears nothing more goes by it.
-    pub forgotten: Vec<Rule>,
+    /// All that was ever to be read there, also what the store forgot before it was in force.
+    pub hearsay: Vec<Hearsay>,
 }
 
 impl Law {
     pub fn set(&mut self, rule: Rule, effective_ms: u64, now_ns: u64, hive_ms: u64) {
         self.look(now_ns, hive_ms);
+        let mut hearsay = Hearsay { from_ns: u64::MAX, gone_ns: u64::MAX, rule };
         match self.now {
-            None => self.now = Some(rule),
+            None => {
+                self.now = Some(rule);
+                // Every process was told the same, and needs no store for it.
+                hearsay.from_ns = 0;
+            }
             Some(_) => {
                 if let Some((_, newest)) = self.next {
                     self.now = Some(newest);
                 }
                 self.next = Some((effective_ms, rule));
+                let superseded = self.hearsay.len().saturating_sub(1);
+                self.end_hearsay(superseded, now_ns);
             }
         }
+        self.hearsay.push(hearsay);
         self.look(now_ns, hive_ms);
     }
 
     /// The store has forgotten; what was in force stays so until somebody defines it anew.
-    pub fn forget(&mut self) {
-        self.forgotten.extend(self.next.take().map(|(_, rule)| rule));
-        self.now = None;
+    pub fn forget(&mut self, now_ns: u64) {
+        (self.now, self.next) = (None, None);
+        self.end_hearsay(self.hearsay.len(), now_ns);
+    }
+
+    fn end_hearsay(&mut self, count: usize, now_ns: u64) {
+        self.hearsay[..count].iter_mut().for_each(|one| one.gone_ns = one.gone_ns.min(now_ns));
     }
 
     /// Which one is in force by now, and since when.
     pub fn look(&mut self, now_ns: u64, hive_ms: u64) {
         let Some(now) = self.now else { return };
+        if let (Some((effective_ms, _)), Some(coming)) = (self.next, self.hearsay.last_mut()) {
+            coming.from_ns = coming.from_ns.min(now_ns + effective_ms.saturating_sub(hive_ms) * 1_000_000);
+        }
         let coming = self.next.filter(|(effective_ms, _)| *effective_ms <= hive_ms);
         let rule = coming.map_or(now, |(_, rule)| rule);
         let last = self.in_force.last().copied();
@@ -106,6 +131,8 @@ pub struct History {
     pub decided: Vec<Decided>,
     pub excuses: Vec<Excuse>,
     pub laws: BTreeMap<&'static str, Law>,
+    /// When each process began.
+    pub began_ns: BTreeMap<u64, u64>,
     /// Slots in use now, by the name under which they were lent.
     pub slots: BTreeMap<NodeId, u64>,
     pub breaches: Vec<honeyflow_invariant::Breach>,
@@ -170,5 +197,33 @@ impl Counts {
             ("buried", &mut self.buried),
             ("windows turned", &mut self.turned),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// HV-71: what is told of a change counts from when the store's clock would have it, at the earliest; also if the store
+    /// forgets it before, and not for those who begin after that.
+    #[test]
+    fn hv_71_hearsay_begins_and_ends() {
+        let (slow, fast) = (Rule::rate(10, 1_000, 10), Rule::rate(20, 1_000, 20));
+        let mut law = Law::default();
+        law.set(slow, 50_000, 0, 50_000);
+        assert_eq!(law.hearsay, [Hearsay { from_ns: 0, gone_ns: u64::MAX, rule: slow }]);
+        law.set(fast, 53_000, 1_000 * MS, 51_000);
+        assert_eq!(law.hearsay[1].from_ns, 3_000 * MS);
+        law.look(1_500 * MS, 52_000);
+        law.look(1_600 * MS, 51_600);
+        assert_eq!(law.hearsay[1].from_ns, 2_500 * MS, "somebody may have read of it before the clock went back");
+        law.forget(1_700 * MS);
+        law.set(slow, 51_800, 1_800 * MS, 51_800);
+        law.look(9_000 * MS, 59_000);
+        let known: Vec<(u64, u64)> = law.hearsay.iter().map(|one| (one.from_ns / MS, one.gone_ns / MS)).collect();
+        assert_eq!(known, [(0, 1_700), (2_500, 1_700), (0, u64::MAX / MS)]);
+        assert!(law.in_force.iter().all(|force| force.rule == slow), "{:?}", law.in_force);
     }
 }

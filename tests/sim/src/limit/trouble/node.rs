@@ -113,6 +113,7 @@ impl Node {
             (inner.new_id(), inner.random.between(0, 600).cast_signed() - 300)
         };
         let now_ns = world.now_ns();
+        world.lock().history.began_ns.insert(number, now_ns);
         let process = Process::new(number, id, now_ns);
         let line = Arc::new(Line { world: world.clone(), machine });
         let (counter, mock) = quanta::Clock::mock();

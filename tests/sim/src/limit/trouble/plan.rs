@@ -26,6 +26,10 @@ const POOLS: [(u64, &str); 4] =
 /// Hundredths of rate and burst.
 const CHANGES: [(u64, u64); 6] = [(5, 5), (30, 30), (50, 150), (100, 30), (150, 30), (150, 150)];
 
+/// One seed in so many, from this one on, changes the limit while the next second is booked.
+const LOWERED_EVERY: u64 = 16;
+const LOWERED_FIRST: u64 = 5;
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fault {
     Crash {
@@ -126,8 +130,23 @@ impl Plan {
             let fault = plan.fault(kind, &mut random);
             plan.faults.push((at_ms, fault));
         }
+        if seed % LOWERED_EVERY == LOWERED_FIRST {
+            plan.lower_early(&mut random);
+        }
         plan.faults.sort_by_key(|(at_ms, _)| *at_ms);
         plan
+    }
+
+    /// Everybody has read of a lower limit when the store's clock goes back: by other clocks it is in force already, while
+    /// the store still gives, and books, by the one before.
+    fn lower_early(&mut self, random: &mut Random) {
+        (self.pool, self.demand, self.lulls) = (POOLS[1], random.between(180, 220), false);
+        (self.nodes, self.heartbeat_ms, self.ttl_ms) = (5, 500, 1_500);
+        // In force by the store's clock late in a second, and by the others' early in it: all of them book in between.
+        let at_ms = random.between(2, 3) * 1_000 + random.between(800, 950);
+        let back_ms = random.between(600, 800).cast_signed();
+        let then_ms = at_ms + random.between(700, 900);
+        self.faults = vec![(at_ms, Fault::Set { rate: 10, burst: 20 }), (then_ms, Fault::Step { ms: -back_ms })];
     }
 
     fn fault(&self, kind: u64, random: &mut Random) -> Fault {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    history::{Excuse, History, Law},
+    history::{Excuse, History},
     plan::{BOTH, BOTH_QUOTA, CALENDAR, CALENDAR_QUOTA, EXACT, EXACT_QUOTA, MILLI, POOL, Plan, SLOTS, SLOTS_MAX},
 };
 use crate::random::Random;
@@ -113,12 +113,13 @@ impl Inner {
 
     /// Every row is lost, as a store in memory may lose it; leases that stand without a view tell that something was.
     pub fn forget(&mut self, now_ns: u64) {
+        self.look_at_laws(now_ns);
         self.rows.wipe();
         let hive_ms = self.hive_ms(now_ns);
         drop(self.rows.apply(hive_ms, Request::Look { leases: vec![QUEEN.into()] }));
         self.members.clear();
         self.history.slots.clear();
-        self.history.laws.values_mut().for_each(Law::forget);
+        self.history.laws.values_mut().for_each(|law| law.forget(now_ns));
         self.history.excuses.push(Excuse::Forgot { at_ns: now_ns });
         self.history.counts.forgotten += 1;
     }

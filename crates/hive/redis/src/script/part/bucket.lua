@@ -71,7 +71,9 @@ local function fresh(rule, cap)
   local lineage_ms = tonumber(redis.call('HGET', k_view, 'lineage_ms') or 0)
   local life_ms = flow_ms(rule, half(rule.burst_u)) or 0
   local forgot = lineage_ms > 0 and now < lineage_ms + life_ms
-  local slot, last = quotient(now, SLOT_MS), lineage_ms > 0 and quotient(lineage_ms, SLOT_MS) + 1 or -1
+  -- Where the clock went back since, the two seconds begin with the next one.
+  local now_slot, last = quotient(now, SLOT_MS), lineage_ms > 0 and quotient(lineage_ms, SLOT_MS) + 1 or -1
+  local slot = math.max(now_slot, math.min(last - 1, now_slot + 1))
   local unknown_u = bookable_u(rule)
   return {version = rule.version, rate_u = rule.rate_u, period_ms = rule.period_ms, burst_u = rule.burst_u,
     pool_u = forgot and 0 or cap(rule.burst_u), pool_ms = now, reset_ms = 0, given_u = 0, is_new = true,
@@ -79,14 +81,26 @@ local function fresh(rule, cap)
     level_u = 0, asked_u = 0, weight = 0, cut_weight = 0}
 end
 
--- What flows to those who have booked.
+-- What flows to those who have booked. Before the present second it is as much as in it.
 local function booked_between(bucket, from_ms, to_ms)
-  local function flow_u(amount_u, slot)
-    local begin_ms = slot * SLOT_MS
-    local within_ms = math.max(0, math.min(to_ms, begin_ms + SLOT_MS) - math.max(from_ms, begin_ms))
-    return quotient(amount_u, SLOT_MS) * within_ms
+  local turns_ms = (bucket.slot + 1) * SLOT_MS
+  local now_ms = math.max(0, math.min(to_ms, turns_ms) - from_ms)
+  local next_ms = math.max(0, math.min(to_ms, turns_ms + SLOT_MS) - math.max(from_ms, turns_ms))
+  return quotient(bucket.booked_u, SLOT_MS) * now_ms + quotient(bucket.next_u, SLOT_MS) * next_ms
+end
+
+-- Its second has not begun again since the clock went back.
+local function is_ahead(bucket)
+  return quotient(now, SLOT_MS) < bucket.slot
+end
+
+local function go_back(bucket)
+  local slot, most_u = quotient(now, SLOT_MS), math.max(bucket.booked_u, bucket.next_u)
+  if slot + 1 < bucket.slot then
+    bucket.slot, bucket.next_u, bucket.level_u = slot + 1, most_u, 0
+    bucket.asked_u, bucket.weight, bucket.cut_weight = 0, 0, 0
   end
-  return flow_u(bucket.booked_u, bucket.slot) + flow_u(bucket.next_u, bucket.slot + 1)
+  bucket.booked_u = most_u
 end
 
 local function next_level(bucket, most_u)
@@ -105,20 +119,16 @@ end
 -- Another second may have begun.
 local function turn(bucket, most_u)
   local slot = quotient(now, SLOT_MS)
-  if slot == bucket.slot then return end
-  local now_u, next_u, level_u = 0, 0, 0
-  if slot == bucket.slot + 1 then
-    now_u, level_u = bucket.next_u, next_level(bucket, most_u)
-  elseif slot < bucket.slot then
-    now_u = math.max(bucket.booked_u, bucket.next_u)
-    next_u = now_u
-  end
-  bucket.slot, bucket.booked_u, bucket.next_u, bucket.level_u = slot, now_u, next_u, level_u
+  if slot <= bucket.slot then return end
+  local now_u, level_u = 0, 0
+  if slot == bucket.slot + 1 then now_u, level_u = bucket.next_u, next_level(bucket, most_u) end
+  bucket.slot, bucket.booked_u, bucket.next_u, bucket.level_u = slot, now_u, 0, level_u
   bucket.asked_u, bucket.weight, bucket.cut_weight = 0, 0, 0
 end
 
--- Whole permits of the next second.
+-- Whole permits of the next second; none while that one comes again.
 local function book(bucket, want, weight)
+  if is_ahead(bucket) then return 0 end
   local bookable, want_u = bookable_u(bucket), want * MICRO
   local most_u = bucket.level_u == 0 and bookable or math.min(bucket.level_u * weight, bookable)
   local fair_u = math.min(want_u, most_u)
@@ -150,6 +160,7 @@ end
 
 -- Under a changed definition the old rule counts until that came into force.
 local function count(bucket, rule, cap)
+  if now < bucket.pool_ms or is_ahead(bucket) then go_back(bucket) end
   bucket.pool_ms = math.min(bucket.pool_ms, now)
   if bucket.version ~= rule.version then
     local since_ms = math.min(math.max(rule.effective_ms, bucket.pool_ms), now)
