@@ -8,7 +8,8 @@
 //!
 //! Nodes use what they have booked by their own clocks. If the store's clock goes back they are ahead of it: from then on
 //! the larger of the two seconds counts until the later one is over, which is never less than what is used. Nothing lasts
-//! longer than two seconds after it was booked, so that a clock that went back far is followed.
+//! longer than two seconds after it was booked, so that a clock that went back far is followed. A step back that is shorter
+//! than the time since the last draw goes unseen: for as long as it was, what is booked is used and not counted, once.
 
 use crate::contract::limit::{Book, MICRO, Rule};
 

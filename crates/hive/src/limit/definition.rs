@@ -178,7 +178,9 @@ impl Terms {
     /// The same limit under a rule that came from the store.
     #[must_use]
     pub fn under(&self, rule: Rule, version: u64) -> Terms {
-        let burst = rule.burst_u / MICRO;
+        // A rate under this name is another node's configuration; it says nothing of how many at once.
+        let is_rate = self.decider == Decider::Slots && rule.rate_u > 0;
+        let burst = if is_rate { self.burst } else { rule.burst_u / MICRO };
         let (rate, decider) = match self.decider {
             Decider::Calendar(every) => (Rate { permits: burst.max(1), ..self.rate }, Decider::Calendar(every)),
             Decider::Slots => (self.rate, Decider::Slots),
@@ -253,6 +255,14 @@ mod tests {
         assert_eq!(terms("1000/min").burst, 1000);
         assert_eq!(terms("1000/min burst 50").burst, 50);
         assert_eq!(terms("100/10s").burst, 2);
+    }
+
+    /// HV-68: some nodes have another configuration already.
+    #[test]
+    fn hv_68_a_rate_under_its_name_says_nothing_of_how_many_at_once() {
+        let places = Terms::of(&Definition::slots("api", 20)).unwrap();
+        assert_eq!(places.under(terms("500/s burst 100").rule(), 7).burst, 20);
+        assert_eq!(places.under(Rule::count(5), 8).burst, 5);
     }
 
     /// HV-65

@@ -532,6 +532,14 @@ impl<'a> Keyed<'a> {
         self.ask((1, most), Class::Normal, Some(within)).await
     }
 
+    /// The same of what is free now, or can be had at once.
+    ///
+    /// # Errors
+    /// As [`Keyed::try_take`].
+    pub async fn try_take_up_to(self, most: u64) -> Result<Permit<'a>, Denied> {
+        self.ask((1, most), Class::Normal, None).await
+    }
+
     /// Takes the most that something may cost; [`Reservation::commit`] says what it did.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! | lost                         | the work is dropped where it waits; wait again                             |
 //! | minted anew                  | dropped, and begun under the new term                                      |
 //! | another node should have it  | dropped, then said to have been left                                       |
-//! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s    |
+//! | it fails and may be tried again | tried again with back-off for 10 s, then released; not taken for 30 s, or as long as it asks |
 //! | it fails for good, or ends   | released; that is the answer                                               |
 //! | lost, and it never waits     | half a second past its trust the program is told ([`super::Options::on_unstopped`]); the lease is released, should it be ours again, and not wanted until the work has stopped |
 
@@ -106,7 +106,8 @@ impl Hive {
             tracing::warn!(lease = %term.lease(), %failure, "a duty has failed and is tried again");
             // Half a leader is none: others may have more luck.
             let Some(wait) = tried.again(began_at, self.shared.clock().now(), failure.after) else {
-                self.tell(Input::SitOut { lease: term.lease().clone(), wait: SIT_OUT }).await;
+                let wait = SIT_OUT.max(failure.after.unwrap_or_default());
+                self.tell(Input::SitOut { lease: term.lease().clone(), wait }).await;
                 return Ended::GivenUp;
             };
             tokio::select! {

@@ -61,11 +61,14 @@ fn what(name: &str, values: &Values<'_>, node: &Node, problems: &mut Vec<Problem
     let is_written = |key: &str| values.node(key).is_some();
     match (is_written("rate"), is_written("concurrent")) {
         (true, false) => {}
-        (false, true) if is_written("burst") => {
-            let message = "`burst` belongs to `rate`; `concurrent` alone says how many there may be at once";
-            return wrong("burst", message, "leave `burst` out");
+        (false, true) => {
+            if let Some(key) = ["burst", "mode"].into_iter().find(|key| is_written(key)) {
+                let message =
+                    format!("`{key}` belongs to `rate`; `concurrent` alone says how many there may be at once");
+                return wrong(key, &message, &format!("leave `{key}` out"));
+            }
+            return values.count("concurrent").map(|max| What::Slots { max });
         }
-        (false, true) => return values.count("concurrent").map(|max| What::Slots { max }),
         (true, true) => {
             let message = "a limit has a `rate` or says how many may be `concurrent`, not both";
             return wrong("concurrent", message, "leave one of them out; the other may be a limit of its own");

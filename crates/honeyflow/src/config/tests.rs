@@ -449,6 +449,7 @@ fn limits_say_what_is_wrong_with_them_and_where() {
         "[limit.api]\nconcurrent = 4\nburst = 3\n",
         &["honeyflow.toml:5:9: error[bad-limit]: `burst` belongs to `rate`", "help: leave `burst` out"],
     );
+    says("[limit.api]\nconcurrent = 4\nmode = \"exact\"\n", &["5:8: error[bad-limit]: `mode` belongs to `rate`"]);
     says("[limit.api]\nconcurrent = 0\n", &["4:14: error[out-of-range]: `concurrent` is from 1 to 1000000000"]);
     says("[limit.api]\nconcurrent = \"4/s\"\n", &["4:14: error[wrong-type]"]);
     says("[limit.api]\nconcurent = 4\n", &["4:1: error[unknown-key]", "did you mean `concurrent`?"]);

@@ -144,8 +144,11 @@ impl Scrape {
         let Some(own) = self.seen.hives.first() else { return Ok(()) };
         let states = State::ALL.iter().map(|state| ([("state", state.word())], own.count(*state) as u64));
         family(encoder, "hive_nodes", "Nodes of the hive, each in one state", MetricType::Gauge, states)?;
-        let sharing = "Nodes with traffic lately, or not ready, by which limits are divided";
-        gauge(encoder, "hive_engaged", sharing, own.engaged.divisor)?;
+        if let Some(count) = own.engaged.count {
+            gauge(encoder, "hive_engaged", "Nodes with traffic lately", count)?;
+        }
+        let sharing = "By how many limits are divided: nodes with traffic lately, or not ready; at least 1";
+        gauge(encoder, "hive_divisor", sharing, own.engaged.divisor)?;
         gauge(encoder, "hive_queen", "1 if this node is queen", u64::from(own.is_queen))?;
         if let Ok(view) = &own.view {
             let age = view.head.hive_ms.saturating_sub(view.head.counts.counted_ms) / 1000;

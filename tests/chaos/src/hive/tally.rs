@@ -61,10 +61,10 @@ pub struct Tally {
     pub took_over_ms: Vec<u64>,
 }
 
-/// Where a kernel lock tells who is dead, nobody waits for a lease to run out, nor for two of them (HV-92).
-const TAKES_OVER_WITHIN_MS: u64 = 2500;
+/// Where a kernel lock tells who is dead, nobody waits for a lease to run out (HV-92).
+const TAKES_OVER_WITHIN_MS: u64 = 1000;
 
-/// With fewer rounds of a kind nothing is asked of that kind alone when the fence is off.
+/// With fewer rounds of a kind nothing is asked of that kind alone when the fence is off, nor how long they took.
 const ENOUGH: u32 = 5;
 
 impl Tally {
@@ -114,7 +114,7 @@ impl Tally {
         let mut waits = self.took_over_ms.clone();
         waits.sort_unstable();
         let usual = waits.get(waits.len() / 2).copied().unwrap_or(0);
-        if backend == Backend::Sqlite && usual > TAKES_OVER_WITHIN_MS {
+        if backend == Backend::Sqlite && waits.len() >= ENOUGH as usize && usual > TAKES_OVER_WITHIN_MS {
             faults.push(format!("half of the take-overs after a kill took longer than {usual} ms"));
         }
         if self.two_terms_at_once > 0 {
@@ -176,17 +176,20 @@ mod tests {
     }
 
     #[test]
-    fn hv_92_a_file_is_taken_over_before_a_lease_could_run_out() {
-        let of = |backend: Backend, waits: [u64; 3]| {
+    fn hv_92_a_file_is_taken_over_within_a_second() {
+        let of = |backend: Backend, waits: &[u64]| {
             let mut tally = Tally::default();
-            for wait in waits {
+            for wait in waits.iter().copied() {
                 tally.add(Kind::Kill, backend, true, CameTo { took_over_ms: Some(wait), ..CameTo::default() });
             }
-            tally.faults(&BTreeMap::from([(Kind::Kill, 3)]), backend, true, &Verdict::default()).is_empty()
+            tally
+                .faults(&BTreeMap::from([(Kind::Kill, waits.len() as u32)]), backend, true, &Verdict::default())
+                .is_empty()
         };
-        assert!(of(Backend::Sqlite, [700, 5_000, 2_500]));
-        assert!(!of(Backend::Sqlite, [700, 5_000, 2_501]));
-        assert!(of(Backend::Redis, [1_700, 2_000, 2_000]));
+        assert!(of(Backend::Sqlite, &[700, 5_000, 1_000, 5_000, 800]));
+        assert!(!of(Backend::Sqlite, &[700, 5_000, 1_001, 5_000, 800]));
+        assert!(of(Backend::Sqlite, &[5_000]), "one says little on a busy machine");
+        assert!(of(Backend::Redis, &[1_700, 2_000, 2_000, 2_000, 2_000]));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 pub struct Darkness {
     /// From when to when; the last may not have ended.
     spells: Mutex<Vec<(Instant, Option<Instant>)>>,
+    /// When this process had no time itself.
+    stalls: Mutex<Vec<(Instant, Instant)>>,
 }
 
 /// The longest pause between two connects (`max-backoff`), and what connecting takes on a busy machine.
@@ -29,15 +31,26 @@ impl Darkness {
 
     /// This process had no time itself.
     pub fn stalled(&self, spells: Vec<(Instant, Instant)>) {
-        let mut all = self.lock();
-        all.extend(spells.into_iter().map(|(from, until)| (from, Some(until))));
+        *self.stalls.lock().unwrap_or_else(PoisonError::into_inner) = spells;
+    }
+
+    pub fn stalled_for(&self) -> Duration {
+        let stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        stalls.iter().map(|(from, until)| *until - *from).sum()
+    }
+
+    fn all(&self) -> Vec<(Instant, Option<Instant>)> {
+        let stalls = self.stalls.lock().unwrap_or_else(PoisonError::into_inner);
+        let stalls = stalls.iter().map(|(from, until)| (*from, Some(*until)));
+        let mut all: Vec<_> = self.lock().iter().copied().chain(stalls).collect();
         all.sort_by_key(|(from, _)| *from);
+        all
     }
 
     /// Whether a request with this time had a server for long enough. Asked when the time is over.
     pub fn spared(&self, begun: Instant, due: Instant) -> bool {
         let mut light_from = begun;
-        for (from, until) in self.lock().iter().copied() {
+        for (from, until) in self.all() {
             if from >= due {
                 break;
             }

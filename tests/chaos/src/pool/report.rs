@@ -40,6 +40,8 @@ pub struct Report {
     /// From the hundredth fault to the last.
     pub memory_growth: Option<f64>,
     pub complaints: Vec<String>,
+    /// So long the machine gave this process no time; what failed for that counts for nobody.
+    pub stalled_s: f64,
     pub seconds: f64,
 }
 
@@ -78,6 +80,7 @@ impl Report {
             slowest_refill_s: 0.0,
             memory_growth: None,
             complaints: Vec::new(),
+            stalled_s: 0.0,
             seconds: 0.0,
         }
     }
@@ -95,6 +98,7 @@ impl Report {
             (of(&tally.good), of(&tally.failed), of(&tally.wrong), of(&tally.hung));
         let failures = std::mem::take(&mut *tally.failed_idempotent.lock().unwrap_or_else(PoisonError::into_inner));
         self.failed_idempotent = failures.len() as u64;
+        self.stalled_s = darkness.stalled_for().as_secs_f64();
         // Whoever was lost at every server that it may be tried at, when all went at once, has had its chances.
         let excused = |failure: &Failure| {
             !darkness.spared(failure.begun, failure.due)

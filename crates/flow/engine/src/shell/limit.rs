@@ -100,18 +100,12 @@ impl Limits {
 
 /// For a limit that holds up nobody: what it would have given, and of places those that are kept meanwhile.
 async fn counted(limit: &Limit, wanted: u64) -> Vec<Permit<'static>> {
-    let mut places = Vec::new();
     if limit.terms().decider != Decider::Slots {
         let _ = limit.try_take(wanted.min(limit.terms().cost_max()).max(1)).await;
-        return places;
+        return Vec::new();
     }
-    while (places.len() as u64) < wanted {
-        match limit.try_take(1).await {
-            Ok(place) => places.push(place.owned()),
-            Err(_) => break,
-        }
-    }
-    places
+    let places = limit.whole().try_take_up_to(wanted).await;
+    places.map_or_else(|_| Vec::new(), |places| vec![places.owned()])
 }
 
 /// What is here, up to what is wanted; if nothing is, the first few that come.

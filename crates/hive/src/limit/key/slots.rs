@@ -5,7 +5,8 @@
 //! says that all nodes together have too many, only what is in use is asked for, and said anew as it becomes less.
 //!
 //! A node that never comes to rest would keep what it has, and leave nothing to others who wait: from time to time it
-//! lends no more than its part until the rest is in the store, and stays away long enough for others to find it.
+//! lends no more than its part until the rest is in the store, and stays away long enough for others to find it. If nobody
+//! has taken what was left there by then, it has its turn again.
 
 use super::{Effect, Flying, Key, Origin, Patience, Reason, Setting};
 use crate::limit::definition::SECOND;
@@ -59,6 +60,8 @@ pub(super) struct Slots {
     beyond_since_ns: Option<u64>,
     /// Lends no more than its part: what comes back beyond that is for others.
     yields: bool,
+    /// When it looks whether anybody has taken what was left to others.
+    look_at_ns: u64,
 }
 
 impl Slots {
@@ -107,6 +110,11 @@ impl Slots {
         }
         let since_ns = *self.beyond_since_ns.get_or_insert(now_ns);
         self.yields = is_waited_for && now_ns >= since_ns.saturating_add(TURN_NS);
+    }
+
+    /// When others are to have their turn, as long as somebody waits here.
+    fn turn_at_ns(&self) -> u64 {
+        self.beyond_since_ns.map_or(u64::MAX, |since_ns| since_ns.saturating_add(TURN_NS))
     }
 
     /// True once nothing beyond its part is left to this node.
@@ -173,8 +181,19 @@ impl<W> Key<W> {
         if self.flying.is_some() {
             return;
         }
-        if self.slots.yields && !self.slots.is_untold() {
+        if self.slots.yields && !self.slots.is_untold() && now_ns < self.slots.look_at_ns {
             // What is beyond its part is in use; as it comes back there is something to say.
+            self.draw_at_ns = self.slots.look_at_ns;
+            let retry_ns = self.retry_ns(now_ns);
+            return self.refuse_doors(retry_ns, Reason::Exhausted, effects);
+        }
+        let wanted = self.slots.wanted(self.queue.wish());
+        let Slots { yields, over, counted, .. } = self.slots;
+        if !self.queue.is_empty() && !yields && !over && !self.slots.is_untold() && wanted <= counted {
+            // All there are to have are here and in use: whatever comes back wakes those who wait.
+            if is_waited_for && self.slots.part < self.slots.max {
+                self.draw_at_ns = self.slots.turn_at_ns();
+            }
             let retry_ns = self.retry_ns(now_ns);
             return self.refuse_doors(retry_ns, Reason::Exhausted, effects);
         }
@@ -186,7 +205,7 @@ impl<W> Key<W> {
                 self.draw_at_ns = self.paced_until_ns;
                 return;
             }
-            return self.say_slots(self.slots.wanted(self.queue.wish()), now_ns, effects);
+            return self.say_slots(wanted, now_ns, effects);
         }
         match self.slots.give_back_at_ns {
             _ if self.slots.free() == 0 => self.slots.give_back_at_ns = None,
@@ -221,6 +240,7 @@ impl<W> Key<W> {
         match answer {
             Some(Holds { has, free, over, version }) => {
                 let slots = &mut self.slots;
+                let has_looked = slots.yields && !slots.is_untold() && flying.want == slots.counted;
                 (slots.unsure, slots.counted, slots.left_there) = (false, has, Some(free));
                 // A lower limit is in force here a little sooner than there.
                 slots.over = over > 0 || (slots.over && version != setting.terms.version);
@@ -228,7 +248,11 @@ impl<W> Key<W> {
                 let held = if slots.over { held.min(slots.used) } else { held };
                 slots.held = if crate::planted::on("returned slots are lent") { held.max(slots.used) } else { held };
                 is_short = has < flying.want;
-                if slots.has_yielded() {
+                slots.look_at_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
+                if has_looked && free > 0 {
+                    // Nobody wants what was left to others.
+                    slots.keep();
+                } else if slots.has_yielded() {
                     self.paced_until_ns = now_ns.saturating_add(or_longer(AWAY_BATCHES * setting.batch_ns, now_ns));
                 } else if is_short || slots.over || slots.yields {
                     self.paced_until_ns = again_ns;

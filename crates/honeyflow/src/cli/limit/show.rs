@@ -10,7 +10,7 @@ use super::stored::{Kind, Known, Store, in_words};
 use crate::cli::{Context, Done, Fault, block_on, output::age};
 
 /// Keys are shown here and nowhere else.
-const KEYS: u32 = 20;
+const KEYS: usize = 20;
 const KEYS_MAX: u32 = 100_000;
 
 #[derive(clap::Args)]
@@ -45,15 +45,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<Done, Fault> {
     let config = context.config()?;
     let Arguments { limit, key } = arguments;
     let kind = Kind::of(&config, limit);
-    let max = if key.is_some() { KEYS_MAX } else { KEYS };
     let (stored, rows) = block_on(async {
         let store = Store::open(&config).await?;
-        Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, kind, max).await?))
+        Ok::<_, honeyflow_runtime::Failure>((store.read().await?, store.buckets(limit, kind, KEYS_MAX).await?))
     })??;
     let known = stored.one(&config, limit)?;
     let stored_as = |key: u128| if kind == Kind::Concurrent { of_slots(key) } else { key };
     let wanted = key.as_deref().map(|key| stored_as(hash(key)));
-    let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| row.key.0 == wanted));
+    let rows = rows.iter().filter(|row| wanted.is_none_or(|wanted| row.key.0 == wanted)).take(KEYS);
     let buckets: Vec<Bucket> = rows.map(|row| bucket(row, stored.hive_ms, known.concurrent)).collect();
     let shown = Shown { known, buckets };
     if context.output.is_json() {

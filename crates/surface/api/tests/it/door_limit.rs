@@ -83,6 +83,8 @@ async fn hv_68_a_request_at_the_door_holds_its_place_until_it_is_answered() {
     assert_eq!((refused.status, refused.code()), (429, "limit".to_owned()));
     assert!(refused.header("ratelimit-policy").starts_with("\"api\";q=1;qu=\"concurrent-requests\""), "{refused:?}");
     assert_eq!(refused.header("retry-after"), "1");
+    let told = server.get("/metrics").await.body;
+    assert!(told.contains("honeyflow_limit_denied_total{limit=\"api\",reason=\"exhausted\"} 1"), "{told}");
     assert_eq!(post("two").await.status, 202, "another key has its own");
     slow.write_all(body.as_bytes()).await.unwrap();
     assert_eq!(answer_to(&mut slow, false).await.status, 202);

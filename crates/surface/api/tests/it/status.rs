@@ -119,7 +119,7 @@ async fn hv_76_metrics_tell_of_the_hive() {
     for line in [
         "honeyflow_hive_nodes{state=\"engaged\"} 1",
         "honeyflow_hive_nodes{state=\"ready\"} 0",
-        "honeyflow_hive_engaged 1",
+        "honeyflow_hive_divisor 1",
         "honeyflow_hive_queen 1",
         "honeyflow_hive_count_age_seconds 0",
         &epoch,

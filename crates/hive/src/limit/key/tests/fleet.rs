@@ -26,6 +26,8 @@ struct Fleet {
     costs: std::collections::BTreeMap<u32, u64>,
     /// Whether more were in use than there are when one was given out.
     wrong: Vec<u64>,
+    /// Put to the store.
+    questions: u64,
 }
 
 impl Fleet {
@@ -43,6 +45,7 @@ impl Fleet {
             tokens: 0,
             costs: std::collections::BTreeMap::new(),
             wrong: Vec::new(),
+            questions: 0,
         }
     }
 
@@ -53,7 +56,10 @@ impl Fleet {
     fn did(&mut self, node: usize, effects: Vec<Effect<u32>>) {
         for effect in effects {
             match effect {
-                Effect::Hold { slots } => self.nodes[node].asked = Some((slots, self.nodes[node].world.now)),
+                Effect::Hold { slots } => {
+                    self.questions += 1;
+                    self.nodes[node].asked = Some((slots, self.nodes[node].world.now));
+                }
                 Effect::Grant { token, .. } => {
                     let cost = self.costs.remove(&token).expect("it waits");
                     self.nodes[node].in_use.push(cost);
@@ -189,6 +195,42 @@ fn hv_68_a_part_that_came_too_late_goes_back_at_once() {
     let effects = world.holds(START, 3);
     assert_eq!(refused(&effects), [(1, Reason::Exhausted)]);
     assert_eq!(effects.last(), Some(&Effect::Hold { slots: 0 }), "{effects:?}");
+}
+
+/// HV-67: whoever has all that there are has nothing to ask for.
+#[test]
+fn hv_68_a_node_that_has_them_all_does_not_ask_again_and_again() {
+    let mut fleet = Fleet::of(1, 4);
+    (0..6).for_each(|_| fleet.waits(0, 1));
+    fleet.pass(100);
+    assert_eq!(fleet.in_use(), 4);
+    let before = fleet.questions;
+    fleet.pass(10_000);
+    assert_eq!(fleet.questions, before);
+    fleet.ends_one(0);
+    assert_eq!((fleet.in_use(), fleet.costs.len()), (4, 1), "what comes back is lent at once");
+    // Whoever does not wait hears why, and at once.
+    let refused = refused(&fleet.nodes[0].world.ask(99, 1));
+    assert_eq!(refused, [(99, Reason::Exhausted)]);
+}
+
+/// HV-68: what was left to others and nobody takes is had again, whatever else takes long.
+#[test]
+fn hv_68_what_nobody_else_wants_is_not_left_lying() {
+    let mut fleet = Fleet::of(3, 2);
+    let mut ended = 0;
+    for _ in 0..1_000 {
+        while fleet.nodes[0].world.key.waiting() < 3 {
+            fleet.waits(0, 1);
+        }
+        // One of them never ends.
+        while fleet.nodes[0].in_use.len() > 1 {
+            fleet.ends_one(0);
+            ended += 1;
+        }
+        fleet.pass(20);
+    }
+    assert!(fleet.wrong.is_empty() && ended > 700, "{ended} have ended in a thousand turns");
 }
 
 /// HV-68: a node that never comes to rest does not keep everything from another.
