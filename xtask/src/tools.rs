@@ -1,5 +1,5 @@
-//! Programs that some suites need: a browser for the page, the `sqlite3` program for the tour. On Debian, for root, they
-//! are installed when they are missing; elsewhere the suites say that they were skipped.
+//! Programs that some suites need: a browser for the page, the `sqlite3` program for the tour, `faketime` for clocks that
+//! are wrong. On Debian, for root, they are installed when they are missing; elsewhere the suites say that they were skipped.
 
 use std::process::{Command, Stdio};
 
@@ -14,6 +14,7 @@ const TOOLS: &[Tool] = &[
     Tool { program: "chromium", package: "chromium" },
     Tool { program: "chromedriver", package: "chromium-driver" },
     Tool { program: "sqlite3", package: "sqlite3" },
+    Tool { program: "faketime", package: "faketime" },
 ];
 
 /// Installs what is missing, where that can be done, and prints what there is. What cannot be had is no failure here:
