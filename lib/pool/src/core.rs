@@ -226,6 +226,8 @@ struct Row<K> {
     retiring: bool,
     in_ready: bool,
     warned: bool,
+    /// Whether anything ever was, on this connection.
+    answered: bool,
     worn: Option<Worn>,
     server: Key,
     carried: K,
