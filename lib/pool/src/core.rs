@@ -64,7 +64,7 @@ use crate::server::ServerId;
 pub trait Carried: Clone {
     fn broken(&self) -> bool;
 
-    /// Asked of what is shared; the rest is broken when its server has said goodbye.
+    /// Whether its server has not said goodbye.
     fn takes_more(&self) -> bool {
         true
     }
@@ -259,7 +259,7 @@ impl<K: Carried> Row<K> {
     /// Its server has said goodbye, whether or not we have been told.
     #[inline]
     fn says_goodbye(&self) -> bool {
-        !self.exclusive && !self.carried.takes_more()
+        !self.carried.takes_more()
     }
 }
 
