@@ -276,8 +276,8 @@ impl<K: Carried> Core<K> {
                 row.answered(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
                 self.proved(server, Some(used), now, effects);
             }
-            // Less than usual says nothing: the answer may have been about to come. Of one that has not answered yet, what
-            // is usual among the others.
+            // Less than usual says nothing: the answer may have been about to come. Of one that has not answered yet,
+            // what is usual among the others.
             Judgement::Overtaken(used) => {
                 let (tier, known) = (row.tier, row.health.answers > 0);
                 let usual = if known { row.health.latency() } else { self.median_of_tier(tier) };

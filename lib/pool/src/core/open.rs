@@ -455,8 +455,8 @@ impl<K: Carried> Core<K> {
         self.drained(effects);
     }
 
-    /// The server takes nothing new on a connection: what is under way may end there, and another is opened. Servers say
-    /// so after so many requests or so much time, and it is no fault of theirs unless they have answered nothing before.
+    /// The server takes nothing new on a connection: what is under way may end there, and another is opened. Servers
+    /// say so after so many requests or so much time, and it is no fault of theirs unless they answered nothing before.
     pub fn goes(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
         let Some(row) = self.connections.get(connection).filter(|row| !row.retiring) else { return };

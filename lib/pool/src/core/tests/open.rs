@@ -246,9 +246,8 @@ fn pl_140_a_goodbye_after_answers_is_not_held_against_the_server() {
         world.end(lent, Ending::CutOff);
         world.core.orphan_over(lent.connection, world.now, true, world.now, &mut world.effects);
     };
-    let uses: [(fn(&mut World, &Lent<Wire>), u32); 4] =
-        [(unanswered, 1), (answered, 0), (judged_elsewhere, 0), (late, 0)];
-    for (used, failures) in uses {
+    let uses = [unanswered as fn(&mut World, &Lent<Wire>), answered, judged_elsewhere, late];
+    for (used, failures) in uses.into_iter().zip([1, 0, 0, 0]) {
         let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
         let lent = world.lent();
         used(&mut world, &lent);
