@@ -97,14 +97,16 @@ pub trait Connection: Send + Sync + 'static {
     /// Whether it is known to be of no more use. Cheap, no I/O: it is asked at every hand-off.
     fn broken(&self) -> bool;
 
-    /// Whether the server takes anything new on a shared connection; what is under way is answered all the same. Cheap, no
-    /// I/O: it is asked at every hand-off. Most protocols know no such goodbye.
+    /// Whether the server takes anything new on the connection; what is under way is answered all the same. Cheap, no
+    /// I/O: it is asked at every hand-off. Most protocols know no such goodbye; whoever does says it here and by
+    /// [`Connection::takes_no_more`], which belongs to it: what nobody asks for would else stay until somebody does.
     fn takes_more(&self) -> bool {
         true
     }
 
-    /// Whether something came that was no answer to what was asked: not of this protocol, or to a request that nobody made.
-    /// Such a connection has ended or is about to; it is asked once, when it is let go of.
+    /// Whether something came that the connection itself took for no answer to what was asked: not of this protocol, or
+    /// to a request that nobody made. Such a connection has ended or is about to. It is asked once, when it is let go
+    /// of, so of one that never came about nothing is heard.
     fn answered_wrongly(&self) -> bool {
         false
     }

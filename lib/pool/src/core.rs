@@ -64,7 +64,7 @@ use crate::server::ServerId;
 pub trait Carried: Clone {
     fn broken(&self) -> bool;
 
-    /// Asked of what is shared; the rest is broken when its server has said goodbye.
+    /// Whether its server has not said goodbye.
     fn takes_more(&self) -> bool {
         true
     }
@@ -226,6 +226,8 @@ struct Row<K> {
     retiring: bool,
     in_ready: bool,
     warned: bool,
+    /// Whether anything ever was, on this connection.
+    answered: bool,
     worn: Option<Worn>,
     server: Key,
     carried: K,
@@ -257,7 +259,7 @@ impl<K: Carried> Row<K> {
     /// Its server has said goodbye, whether or not we have been told.
     #[inline]
     fn says_goodbye(&self) -> bool {
-        !self.exclusive && !self.carried.takes_more()
+        !self.carried.takes_more()
     }
 }
 

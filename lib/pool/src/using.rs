@@ -292,7 +292,12 @@ where
         (Ok(_), Some(verdict)) if verdict.health => Judgement::Fault,
         (Ok(_), Some(_)) => Judgement::Neutral,
     };
+    // A refusal is an answer, too.
+    let answered = verdict.is_none_or(|verdict| matches!(verdict.kind, Kind::Server(_)));
     shared.enter(|core, effects| {
+        if answered {
+            core.heard_on(connection);
+        }
         core.counters_mut().use_errors += u64::from(verdict.is_some());
         core.judge(key, judgement, now, effects);
     });

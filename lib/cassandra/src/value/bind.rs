@@ -170,10 +170,12 @@ impl Bind for Value {
             }
             (Self::Vector(values), Type::Vector(of, count)) => return vector(of, *count, values, kind, out),
             (Self::Tuple(values), Type::Tuple(kinds)) => {
-                if values.len() != kinds.len() {
+                if values.len() > kinds.len() {
                     return Err(Unfit::Count { wanted: kinds.len(), given: values.len() });
                 }
-                values.iter().zip(kinds).try_for_each(|(value, kind)| with_length(value, kind, out, true))?;
+                // Parts that a cell did not have are left out when it is read: they are null.
+                let values = values.iter().map(Some).chain(std::iter::repeat(None));
+                values.zip(kinds).try_for_each(|(value, kind)| with_length(&value, kind, out, true))?;
             }
             (Self::User(values), Type::User(of)) => {
                 if let Some((name, _)) = values.iter().find(|(name, _)| !of.fields.iter().any(|f| f.name == *name)) {

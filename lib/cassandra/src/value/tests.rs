@@ -76,6 +76,17 @@ fn fields_that_a_type_got_later_are_null_in_older_cells() {
     assert_eq!(unknown.bind(&kind, &mut Vec::new()), Err(Unfit::NoColumn("c".to_owned())));
 }
 
+#[test]
+fn parts_that_a_tuple_does_not_have_are_null() {
+    let kind = Type::Tuple(vec![Type::Int, Type::Int]);
+    let short = [0, 0, 0, 4, 0, 0, 0, 9];
+    let read = Value::read(&kind, Some(&short)).unwrap();
+    assert_eq!(read, Value::Tuple(vec![Value::Int(9)]));
+    assert_eq!(bytes(&read, &kind), [&short[..], &[255; 4]].concat(), "and written as such");
+    let more = Value::Tuple(vec![Value::Int(9); 3]);
+    assert_eq!(more.bind(&kind, &mut Vec::new()), Err(Unfit::Count { wanted: 2, given: 3 }));
+}
+
 /// CQ-7: each of so many elements would be all of its parts, none of which came; or one, and the type has grown since.
 #[test]
 fn cq_7_nothing_is_made_of_parts_that_did_not_come() {

@@ -19,7 +19,8 @@ pub struct Counters {
     pub dead_idle: u64,
     /// Answers whose caller had gone.
     pub late_answers: u64,
-    /// What came and was no answer to what was asked; each costs its connection.
+    /// Connections that were let go of and say that something came which was no answer to what was asked: one each,
+    /// however much came. What goes wrong while connecting counts as a failed connect.
     pub wrong_answers: u64,
     pub decayed: u64,
     pub aged: u64,

@@ -249,6 +249,7 @@ impl<K: Carried> Core<K> {
         row.record.checkins.add(now);
         let server = self.servers.get_mut(row.server).expect("the server of a connection exists");
         if ending == Ending::Answered {
+            row.answered = true;
             server.answered(used);
         }
         let exclusive = row.exclusive;
@@ -313,6 +314,7 @@ impl<K: Carried> Core<K> {
     ) {
         let Some(row) = self.connections.get_mut(connection) else { return };
         self.counters.late_answers += u64::from(answered);
+        row.answered |= answered;
         row.orphans -= 1;
         row.in_flight -= 1;
         row.idle_since = now;

@@ -276,12 +276,16 @@ impl<K: Carried> Core<K> {
                 row.answered(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
                 self.proved(server, Some(used), now, effects);
             }
-            // Less than usual says nothing: the answer may have been about to come.
+            // Less than usual says nothing: the answer may have been about to come. Of one that has not answered yet,
+            // what is usual among the others.
             Judgement::Overtaken(used) => {
-                if used > row.health.latency() {
+                let (tier, known) = (row.tier, row.health.answers > 0);
+                let usual = if known { row.health.latency() } else { self.median_of_tier(tier) };
+                if used > usual {
+                    let row = self.servers.get_mut(server).expect("looked at just now");
                     row.took_at_least(u64::try_from(used.as_micros()).unwrap_or(u64::MAX));
+                    self.proved(server, None, now, effects);
                 }
-                self.proved(server, None, now, effects);
             }
             Judgement::Neutral => row.health.ended += 1,
             Judgement::Fault | Judgement::Silent => {

@@ -356,6 +356,7 @@ impl<K: Carried> Core<K> {
             lent_at: now,
             site: None,
             warned: false,
+            answered: false,
             record: Record::default(),
         };
         opened.set_times(&self.rules);
@@ -454,16 +455,26 @@ impl<K: Carried> Core<K> {
         self.drained(effects);
     }
 
-    /// The server takes nothing new on a connection: what is under way may end there, and another is opened.
+    /// The server takes nothing new on a connection: what is under way may end there, and another is opened. Servers
+    /// say so after so many requests or so much time, and it is no fault of theirs unless they answered nothing before.
     pub fn goes(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
-        let Some(server) = self.connections.get(connection).and_then(|row| self.servers.get(row.server)) else {
-            return;
-        };
-        let why = format!("{} takes no more on the connection", server.server);
-        self.held_against(connection, &why, now, effects);
+        let Some(row) = self.connections.get(connection).filter(|row| !row.retiring) else { return };
+        if !row.answered
+            && let Some(server) = self.servers.get(row.server)
+        {
+            let why = format!("{} takes no more on the connection", server.server);
+            self.held_against(connection, &why, now, effects);
+        }
         self.retire(connection, effects);
         self.drained(effects);
+    }
+
+    /// Something was answered on a connection.
+    pub fn heard_on(&mut self, connection: Key) {
+        if let Some(row) = self.connections.get_mut(connection).filter(|row| !row.answered) {
+            row.answered = true;
+        }
     }
 
     fn held_against(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {

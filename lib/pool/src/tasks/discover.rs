@@ -142,7 +142,15 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
     let settings = shared.settings.load_full();
     let seeds: Vec<String> = settings.seeds().collect();
     names.0.retain(|name, _| seeds.contains(name));
-    // All at once: one that is not answered takes nothing of the others' time.
+    let led = |names: &Names| -> Vec<Server> {
+        let found: BTreeSet<SocketAddr> = names.addresses().map(|address| settings.translate.apply(address)).collect();
+        found.into_iter().map(Server::at).collect()
+    };
+    // All at once, and each is used when it is known: one that is not answered takes nothing of the others' time.
+    let so_far = |names: &Names| {
+        let (seeds, now) = (led(names), shared.now());
+        shared.enter(|core, effects| core.seeds(&seeds, false, now, effects));
+    };
     let mut asked = JoinSet::new();
     for seed in seeds {
         match seed.parse::<SocketAddr>() {
@@ -150,14 +158,24 @@ async fn resolve<C: Connector>(shared: &Arc<Shared<C>>, names: &mut Names) -> Ve
             Err(_) => drop(asked.spawn(look_up(shared.clone(), seed))),
         }
     }
-    for (seed, looked_up) in asked.join_all().await {
+    if !asked.is_empty() {
+        so_far(names);
+    }
+    while let Some(answered) = asked.join_next().await {
+        let (seed, looked_up) = match answered {
+            Ok(answered) => answered,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => continue,
+        };
         if names.learn(&seed, looked_up) {
             let error = names.0.get(&seed).and_then(|name| name.error.as_deref()).unwrap_or_default();
             tracing::warn!(pool = settings.name, seed, error, "a configured server has no address now");
         }
+        if !asked.is_empty() {
+            so_far(names);
+        }
     }
-    let found: BTreeSet<SocketAddr> = names.addresses().map(|address| settings.translate.apply(address)).collect();
-    found.into_iter().map(Server::at).collect()
+    led(names)
 }
 
 async fn look_up<C: Connector>(shared: Arc<Shared<C>>, name: String) -> (String, Result<Vec<SocketAddr>, String>) {

@@ -87,7 +87,7 @@ async fn heartbeat<C: Connector>(shared: &Arc<Shared<C>>, key: Key, entry: &Arc<
             let by = Instant::now() + within;
             tokio::time::timeout_at(by, entry.connection.probe(by)).await.unwrap_or(false)
         };
-        if !alive && !entry.exclusive && !entry.connection.takes_more() {
+        if !alive && !entry.connection.takes_more() {
             // No question of life: whoever listens for that hears of it in a moment.
             return std::future::pending().await;
         }

@@ -97,7 +97,7 @@ impl Host {
         self.silent.send_replace(silent);
     }
 
-    /// What is under way on its shared connections is answered, and nothing new is taken there.
+    /// What is under way on its connections is answered, and nothing new is taken there.
     pub fn say_goodbye(&self) {
         self.goodbyes.send_modify(|goodbyes| *goodbyes += 1);
     }

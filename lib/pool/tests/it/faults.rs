@@ -239,6 +239,25 @@ async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {
     assert_eq!((cluster.host(0).accepted(), pool.counters().use_errors), (2, 0), "replaced all the same");
 }
 
+/// PL-14 PL-140: one that says goodbye after every few answers, refusals among them, is dialled again without a pause.
+#[tokio::test(start_paused = true)]
+async fn pl_14_a_server_that_answers_may_say_goodbye_as_often_as_it_likes() {
+    for (streams, word) in [(1, "x"), (10, "x"), (10, "refuse")] {
+        let cluster = delayed(1, streams, Duration::ZERO);
+        let pool = cluster.pool(Settings { connections_per_server: Some(1), ..of(1) }, 7).expect("good settings");
+        for goodbyes in 1..=20 {
+            assert!(pool.control().ready(1, Instant::now() + 10 * SECOND).await);
+            let said = pool.with(Want::within(SECOND), |loan| memory::ask(loan, word)).await;
+            assert_eq!(said.is_ok(), word == "x");
+            cluster.host(0).say_goodbye();
+            while cluster.host(0).accepted() == goodbyes {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert_eq!(pool.counters().dead_idle, 0, "nothing is held against it: {word} on {streams}");
+    }
+}
+
 /// PL-164: no answer to the first packet, and none to the first word.
 #[tokio::test(start_paused = true)]
 async fn pl_164_silence_while_connecting_is_bounded_backed_off_and_nobody_elses_business() {

@@ -30,7 +30,13 @@ pub fn json(cell: &Value) -> Json {
         Value::Uuid(uuid) => uuid.to_string().into(),
         Value::Inet(address) => address.to_string().into(),
         Value::Blob(bytes) => base64(bytes).into(),
-        Value::List(elements) | Value::Tuple(elements) | Value::Vector(elements) => elements.iter().map(json).collect(),
+        Value::List(elements) | Value::Vector(elements) => elements.iter().map(json).collect(),
+        // The last parts that are null and those that are not there are the same.
+        Value::Tuple(parts) => {
+            let mut parts: Vec<Json> = parts.iter().map(json).collect();
+            parts.truncate(parts.iter().rposition(|part| !part.is_null()).map_or(0, |last| last + 1));
+            parts.into()
+        }
         Value::Set(elements) => set(elements),
         Value::Map(pairs) => {
             pairs.iter().filter_map(|(name, element)| Some((text(name)?, json(element)))).collect::<Map<_, _>>().into()
@@ -148,6 +154,16 @@ mod tests {
         let older = Value::User(vec![("a".into(), Value::Int(7))]);
         assert_eq!(held(&json!({"a": 7}), &Type::User(std::sync::Arc::new(of))), json_of(&older));
         assert_eq!(json_of(&older), json!({"a": 7}));
+    }
+
+    #[test]
+    fn parts_that_are_null_at_the_end_are_as_those_that_are_not_there() {
+        let kind = Type::Tuple(vec![Type::Int; 3]);
+        let shorter = Value::Tuple(vec![Value::Null, Value::Int(7)]);
+        assert_eq!(held(&json!([null, 7, null]), &kind), json_of(&shorter));
+        assert_eq!(held(&json!([null, 7]), &kind), json!([null, 7]), "what is held can be offered again");
+        assert_eq!(held(&json!([null, null, null]), &kind), json!([]));
+        assert_eq!(encode::cell(&json!([1, 2, 3, 4]), &kind), None);
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub fn cell(value: &Json, kind: &Type) -> Option<Value> {
             if pairs.is_empty() { Value::Null } else { Value::Map(pairs) }
         }
         Type::Tuple(kinds) => {
-            let parts = value.as_array().filter(|parts| parts.len() == kinds.len())?;
+            // Those at the end may be left out, as they are of what is read.
+            let parts = value.as_array().filter(|parts| parts.len() <= kinds.len())?;
             Value::Tuple(parts.iter().zip(kinds).map(|(part, kind)| cell(part, kind)).collect::<Option<_>>()?)
         }
         Type::User(of) => {

@@ -438,6 +438,40 @@ fn pl_85_a_loser_of_which_nothing_more_is_heard_took_as_long_as_the_race() {
     assert_eq!(lose(80), (ms(63), 2));
 }
 
+/// PL-85: a race that was over before an answer could be there says nothing of a server that has not answered yet.
+#[test]
+fn pl_85_a_loser_of_a_short_race_is_no_measure() {
+    let mut world = World::shared(&quiet(), 3, 1000);
+    let [one, two, three] = [1, 2, 3].map(|number| world.key(number));
+    for other in [two, three] {
+        world.core.judge(other, Judgement::Answered(ms(20)), world.now, &mut world.effects);
+    }
+    let mut lose = |used| {
+        world.core.judge(one, Judgement::Overtaken(ms(used)), world.now, &mut world.effects);
+        world.core.servers.get(one).unwrap().health.latency()
+    };
+    assert_eq!([1, 20, 21].map(&mut lose), [ms(0), ms(0), ms(21)], "no more than the others take");
+}
+
+/// PL-85 PL-82: nor does it take back what a suspect server has proved.
+#[test]
+fn pl_85_a_loser_of_a_short_race_disproves_nothing() {
+    for (race, state) in [(3, ServerState::Up), (30, ServerState::Suspect)] {
+        let mut world = World::shared(&quiet(), 3, 1000);
+        let one = world.key(1);
+        for _ in 0..5 {
+            world.core.judge(one, Judgement::Fault, world.now, &mut world.effects);
+        }
+        assert_eq!(world.state(1), ServerState::Suspect);
+        let later = world.now.after(Duration::from_secs(600));
+        let answered = Judgement::Answered(ms(4));
+        for judgement in [answered, answered, Judgement::Overtaken(ms(race)), answered] {
+            world.core.judge(one, judgement, later, &mut world.effects);
+        }
+        assert_eq!(world.state(1), state, "a race of {race} ms");
+    }
+}
+
 /// PL-81: whether their callers were rescued makes no difference.
 #[test]
 fn pl_85_a_server_whose_requests_all_lose_is_found() {

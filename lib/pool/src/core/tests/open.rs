@@ -232,6 +232,38 @@ fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
     }
 }
 
+/// PL-140 PL-14: a server may say goodbye after every so many requests, and is dialled again at once for as long as it
+/// answers any. One that never does is dialled with pauses.
+#[test]
+fn pl_140_a_goodbye_after_answers_is_not_held_against_the_server() {
+    let unanswered = |world: &mut World, lent: &Lent<Wire>| world.end(lent, Ending::Finished);
+    let answered = |world: &mut World, lent: &Lent<Wire>| world.back(lent);
+    let judged_elsewhere = |world: &mut World, lent: &Lent<Wire>| {
+        world.end(lent, Ending::Finished);
+        world.core.heard_on(lent.connection);
+    };
+    let late = |world: &mut World, lent: &Lent<Wire>| {
+        world.end(lent, Ending::CutOff);
+        world.core.orphan_over(lent.connection, world.now, true, world.now, &mut world.effects);
+    };
+    let uses = [unanswered as fn(&mut World, &Lent<Wire>), answered, judged_elsewhere, late];
+    for (used, failures) in uses.into_iter().zip([1, 0, 0, 0]) {
+        let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
+        let lent = world.lent();
+        used(&mut world, &lent);
+        let under_way = world.lent();
+        for _ in 0..2 {
+            world.core.goes(lent.connection, world.now, &mut world.effects);
+            world.after();
+        }
+        let row = world.core.servers.get(world.key(1)).expect("there");
+        assert_eq!((row.connecting.failures, row.last_error.is_some()), (failures, failures > 0));
+        world.reconcile();
+        assert_eq!(world.opens.len(), 1 - failures as usize, "replaced at once if anything was answered");
+        world.back(&under_way);
+    }
+}
+
 /// PL-140: a goodbye that nobody has told of yet is found by whoever would be given the connection.
 #[test]
 fn pl_140_nobody_is_given_a_connection_that_takes_no_more() {

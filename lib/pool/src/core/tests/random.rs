@@ -144,6 +144,7 @@ impl Chaos {
         match self.world.ask(&request) {
             Checkout::Lent(lent) => {
                 assert!(!lent.carried.broken(), "a dead connection was handed out");
+                assert!(lent.carried.takes_more(), "one whose server had said goodbye was");
                 assert!(request.target.is_none_or(|target| target == lent.server), "not the server it was for");
                 assert!(!request.tried.contains(&lent.server), "tried before");
                 self.loans.push(lent);
@@ -157,6 +158,7 @@ impl Chaos {
         match self.world.pick_up(waiter) {
             PickUp::Lent(lent) => {
                 assert!(!lent.carried.broken(), "a dead connection was handed out");
+                assert!(lent.carried.takes_more(), "one whose server had said goodbye was");
                 self.loans.push(lent);
             }
             PickUp::Waiting => self.waiters.push(waiter),
@@ -210,10 +212,16 @@ impl Chaos {
             return;
         }
         let connection = all[self.below(all.len())];
-        self.world.core.connections.get(connection).unwrap().carried.broken.set(true);
+        let goodbye = self.below(2) == 0;
+        let wire = &self.world.core.connections.get(connection).unwrap().carried;
+        if goodbye { &wire.leaving } else { &wire.broken }.set(true);
         if self.below(2) == 0 {
-            let now = self.world.now;
-            self.world.core.died(connection, "reset", now, &mut self.world.effects);
+            let (now, effects) = (self.world.now, &mut self.world.effects);
+            if goodbye {
+                self.world.core.goes(connection, now, effects);
+            } else {
+                self.world.core.died(connection, "reset", now, effects);
+            }
             self.world.after();
         }
     }
