@@ -8,6 +8,7 @@
 //! | the same beat for 2 ttl on our own clock                                | it may be buried, expired or not |
 //! | its kernel lock is free                                                 | it may be buried at once      |
 //! | another beat                                                            | it lives; watched from here on |
+//! | not among the soonest to expire, where it would have been               | it has beaten: watched no more |
 //! | our own beats further than two heartbeats apart                         | everybody is watched anew     |
 //!
 //! Only beats of ours that were written and answered count: whoever hears nothing cannot tell the dead from the living.
@@ -17,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use honeyflow_event::Name;
 use honeyflow_runtime::Moment;
 
-use crate::contract::{Burial, NodeId, Status, Watched};
+use crate::contract::{Burial, NodeId, SOONEST_MAX, Status, Watched};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
@@ -83,8 +84,13 @@ impl Watch {
         for watched in status.soonest.iter().chain(queen) {
             self.see(watched, sent_at, now);
         }
-        // Whoever was not told of for long is not among the soonest to expire, or is gone.
-        self.seen.retain(|_, seen| now.since(seen.until) < seen.ttl * 4);
+        // Whoever was not told of for long is not among the soonest to expire, or is gone; whoever would be among them by what
+        // we know has beaten since. In a large hive that is nearly everybody, and nobody to beat early for.
+        let last = status.soonest.iter().map(|watched| watched.expires_ms).max();
+        let passed_by = last.filter(|_| status.soonest.len() >= SOONEST_MAX).unwrap_or(0);
+        self.seen.retain(|_, seen| {
+            seen.until == sent_at || (seen.expires_ms >= passed_by && now.since(seen.until) < seen.ttl * 4)
+        });
         step
     }
 

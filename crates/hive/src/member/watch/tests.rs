@@ -180,3 +180,28 @@ fn hv_39_a_free_lock_needs_no_waiting() {
     assert_eq!(&*table.watch.burial(id(9)).unwrap().cause, "its lock is free");
     assert_eq!(table.watch.ripe_at(id(9), at(0)), Some(at(0)));
 }
+
+/// HV-94: a beat tells of sixteen. Whoever would be among them, and is not, has beaten.
+#[test]
+fn hv_94_nobody_is_waited_for_who_has_beaten_since() {
+    let others = |millis: u64, from: u128| {
+        let one = |n: u128| Watched {
+            id: id(n),
+            beat: 1,
+            heartbeat_ms: 2000,
+            ttl_ms: 6000,
+            expires_ms: 500_000 + millis + n as u64,
+            dead: false,
+        };
+        let head = Head { hive_ms: 500_000 + millis - 4_000, ..Head::default() };
+        Status { head, member: true, renewed: true, soonest: (from..from + 16).map(one).collect(), ..Status::default() }
+    };
+    let mut watch = Watch::default();
+    watch.told(&others(4_000, 100), HEARTBEAT, at(0), at(0));
+    assert_eq!(watch.nodes().count(), 16);
+    watch.told(&others(6_000, 500), HEARTBEAT, at(2_000), at(2_000));
+    assert_eq!(watch.nodes().min(), Some(id(500)), "the first sixteen have beaten");
+    // Of whoever is later than the last that was told nothing is known.
+    watch.told(&others(6_000, 492), HEARTBEAT, at(4_000), at(4_000));
+    assert_eq!((watch.nodes().count(), watch.nodes().max()), (24, Some(id(515))));
+}
