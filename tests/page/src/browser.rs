@@ -43,8 +43,22 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
+/// The driver takes one free port of two kinds of addresses, and ends if somebody has the second by then.
+const STARTS_MAX: usize = 5;
+
 impl Browser {
     pub fn start() -> Result<Browser, String> {
+        let mut said = String::new();
+        for _ in 0..STARTS_MAX {
+            match Browser::start_once() {
+                Ok(browser) => return Ok(browser),
+                Err(why) => said = why,
+            }
+        }
+        Err(said)
+    }
+
+    fn start_once() -> Result<Browser, String> {
         let profile = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
