@@ -165,7 +165,9 @@ fn hv_77_a_limit_is_listed_set_and_audited() {
 fn a_limit_that_cannot_be_set_says_why() {
     let Some(shop) = Shop::new(1) else { return };
     let node = start(&shop, "a");
-    let before = shop.ask("a", &["limit", "list"]);
+    let before = wait::until("the node has told its limit", || {
+        Some(shop.ask("a", &["limit", "list"])).filter(|listed| listed.iter().all(|one| !one["version"].is_null()))
+    });
     for (words, told) in [
         (&["limit", "set", "api", "40"][..], "40"),
         (&["limit", "set", "api", "0/s"], "0/s"),
