@@ -133,7 +133,7 @@ impl Plan {
 
 /// A campaign in which more rounds than this met nobody has a fault of its own.
 fn again_at_most(rounds: u32) -> u32 {
-    rounds / 5 + 15
+    rounds / 5 + 60
 }
 
 #[cfg(test)]
