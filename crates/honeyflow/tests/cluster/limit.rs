@@ -38,21 +38,25 @@ fn assert_within(calls: &[Instant]) {
     }
 }
 
+/// By `a` and `b` together, for a change of each.
+fn every_book_is_called_once(shop: &Shop, nodes: [&Node; 2]) {
+    shop.until_shared(&["a", "b"]);
+    // The first start has called for every book already.
+    shop.until_quiet(&nodes);
+    let before = shop.recorder.calls().len();
+    shop.change("limited", "true");
+    shop.until_quiet(&nodes);
+    shop.assert_done();
+    assert_eq!(shop.recorder.calls().len() - before, BOOKS as usize, "each once: waiting is no failure");
+}
+
 /// HV-60, HV-74: a step waits for its permits, and two nodes together have no more of them than one.
 #[test]
 fn hv_74_two_nodes_together_call_no_more_often_than_the_limit_says() {
     let Some(shop) = Shop::new(BOOKS) else { return };
     let (a, b) = (start(&shop, "a"), start(&shop, "b"));
-    shop.until_shared(&["a", "b"]);
-    // The first start has called for every book already.
-    shop.until_quiet(&[&a, &b]);
-    let before = shop.recorder.calls().len();
-    shop.change("limited", "true");
-    shop.until_quiet(&[&a, &b]);
-    shop.assert_done();
-    let calls = shop.recorder.calls();
-    assert_eq!(calls.len() - before, BOOKS as usize, "each once: waiting is no failure");
-    assert_within(&calls);
+    every_book_is_called_once(&shop, [&a, &b]);
+    assert_within(&shop.recorder.calls());
     let admitted = |node: &Node| {
         let metrics = http::get(&node.address().expect("an address"), "/metrics").expect("an answer").body;
         let line = metrics.lines().find(|line| line.starts_with("honeyflow_limit_admitted_total"));
@@ -73,13 +77,7 @@ fn hv_68_two_nodes_together_have_no_more_calls_open_than_there_are_places() {
     shop.recorder.slow_down(Duration::from_millis(40));
     let limit = "concurrent = 3";
     let (a, b) = (start_under(&shop, "a", limit), start_under(&shop, "b", limit));
-    shop.until_shared(&["a", "b"]);
-    shop.until_quiet(&[&a, &b]);
-    let before = shop.recorder.calls().len();
-    shop.change("limited", "true");
-    shop.until_quiet(&[&a, &b]);
-    shop.assert_done();
-    assert_eq!(shop.recorder.calls().len() - before, BOOKS as usize, "each once: waiting is no failure");
+    every_book_is_called_once(&shop, [&a, &b]);
     assert_eq!(shop.recorder.most_open(), 3, "all of the places, and no more");
     let free = |limit: &serde_json::Value| limit["held"] == 0;
     let listed = wait::until("nothing is held", || shop.ask("a", &["limit", "list"]).pop().filter(free));

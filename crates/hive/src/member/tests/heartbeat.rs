@@ -284,13 +284,7 @@ fn hv_86_an_answer_of_the_store_before_that_counts_is_found() {
 
 #[test]
 fn hv_23_a_store_that_went_back_ends_all_terms_and_is_told() {
-    let mut table = Table::holding();
-    table.head.version = 30;
-    table.pass(2_200);
-    table.beaten();
-    table.pass(2_200);
-    table.head.version = 20;
-    let effects = table.beaten();
+    let (table, effects) = gone_back();
     assert!(is_lost(&effects), "{effects:?}");
     let Some(Request::Behind { version, .. }) = table.request(|request| matches!(request, Request::Behind { .. }))
     else {
@@ -303,22 +297,22 @@ fn is_behind(request: &Request) -> bool {
     matches!(request, Request::Behind { .. })
 }
 
-/// Whoever holds a lease has just found that its store shows an older state.
-fn gone_back() -> Table {
+/// Whoever holds a lease has just found that its store shows an older state; and what it does then.
+fn gone_back() -> (Table, Vec<Effect>) {
     let mut table = Table::holding();
     table.head.version = 30;
     table.pass(2_200);
     table.beaten();
     table.pass(2_200);
     table.head.version = 20;
-    table.beaten();
-    table
+    let effects = table.beaten();
+    (table, effects)
 }
 
 /// HV-23: whoever finds it must not have got its leases again by the time that the store holds everybody.
 #[test]
 fn hv_23_nothing_is_minted_before_the_store_has_heard_that_it_went_back() {
-    let mut table = gone_back();
+    let (mut table, _) = gone_back();
     assert_eq!(table.request(is_mint), None);
     table.reply(is_behind, broken());
     table.pass(600);
@@ -344,7 +338,7 @@ fn hv_23_nothing_is_minted_before_the_store_has_heard_that_it_went_back() {
 /// HV-23: what was said was lost, and meanwhile others have made the store newer than it was.
 #[test]
 fn hv_23_a_doubt_that_the_store_has_not_heard_of_is_told_again() {
-    let mut table = gone_back();
+    let (mut table, _) = gone_back();
     table.reply(is_behind, broken());
     table.head.version = 31;
     table.pass(600);
