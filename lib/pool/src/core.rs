@@ -299,7 +299,7 @@ impl<K: Carried> Core<K> {
             tick_at: Moment::FAR,
             ticked_checkouts: 0,
             overtaken: Vec::new(),
-            retry_credit: Core::<K>::CREDIT_MAX,
+            retry_credit: Core::<K>::RETRY_CREDIT_AT_FIRST,
             speculate_credit: Core::<K>::SPECULATE_CREDIT_MAX,
             counters: Counters::default(),
             random: seed,

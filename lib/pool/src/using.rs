@@ -102,7 +102,8 @@ impl<'a, C: Connector> Using<'a, C> {
         let Some(after) = second_after else { return use_loan(self.shared, loan, (self.due, self.by), f).await };
         let first_runs = self.racing(&mut loan);
         let mut first = pin!(use_loan(self.shared, loan, (self.due, self.by), f));
-        let (mut pause, mut stuck) = (after, false);
+        let half_time = Instant::now() + self.by.saturating_duration_since(Instant::now()) / 2;
+        let mut pause = after;
         loop {
             if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut first).await {
                 return ended;
@@ -110,12 +111,12 @@ impl<'a, C: Connector> Using<'a, C> {
             if Instant::now() >= self.by {
                 return first.await;
             }
-            let tried = self.tried.clone();
-            if self.shared.enter(|core, _| core.may_speculate(&tried, stuck)).unwrap_or(false) {
+            let (tried, late) = (self.tried.clone(), Instant::now() >= half_time);
+            if self.shared.enter(|core, _| core.may_speculate(&tried, late)).unwrap_or(false) {
                 break;
             }
             // Many may be stuck at once, more than the budget has for them now.
-            (pause, stuck) = (after.max(ASK_AGAIN_AFTER), true);
+            pause = after.max(ASK_AGAIN_AFTER);
         }
         let mut get = pin!(self.get());
         let beside = tokio::select! {

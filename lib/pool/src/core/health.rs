@@ -160,6 +160,9 @@ impl<K: Carried> Core<K> {
         {
             return Some(canary);
         }
+        if self.has_tried_all(request.tried) {
+            return self.least_suspect(request.tried);
+        }
         let count = self.eligible.len();
         if count == 1 {
             let only = self.eligible[0];
@@ -169,9 +172,6 @@ impl<K: Carried> Core<K> {
             && let Some(near) = self.choose_near(request, now)
         {
             return Some(near);
-        }
-        if count == 0 {
-            return None;
         }
         let all = std::mem::take(&mut self.eligible);
         let pair = self.drawn_pair(&all, now);
@@ -253,9 +253,30 @@ impl<K: Carried> Core<K> {
         (self.canary.is_multiple_of(CANARY)).then_some(suspect)
     }
 
+    /// Whether none of those that are up is left to this request.
+    pub(super) fn has_tried_all(&self, tried: &[Key]) -> bool {
+        self.eligible.iter().all(|key| tried.contains(key))
+    }
+
+    /// Rather a suspect server than none.
+    fn suspects<'a>(&'a self, tried: &'a [Key]) -> impl Iterator<Item = (Key, &'a ServerRow)> {
+        let ring = self.ring.iter().filter_map(|key| Some((*key, self.servers.get(*key)?)));
+        ring.filter(|(key, row)| self.serves_the_rest(row) && !tried.contains(key))
+    }
+
+    /// Whoever has tried all others may have it.
+    pub(super) fn serves_the_rest(&self, row: &ServerRow) -> bool {
+        row.state == ServerState::Suspect && row.serving > 0 && self.rules.wants(row.tier)
+    }
+
+    fn least_suspect(&self, tried: &[Key]) -> Option<Key> {
+        let free = self.suspects(tried).filter(|(_, row)| !row.ready.is_empty());
+        free.min_by_key(|(_, row)| (row.tier, row.in_flight)).map(|(key, _)| key)
+    }
+
     /// Whether there is another server to try.
     pub fn another(&self, tried: &[Key]) -> bool {
-        self.eligible.iter().any(|key| !tried.contains(key))
+        !self.has_tried_all(tried) || self.suspects(tried).next().is_some()
     }
 
     /// Whether another one is wanted, wherever it is just now.
@@ -475,11 +496,9 @@ impl<K: Carried> Core<K> {
         lent
     }
 
-    pub const CREDIT_MAX: u32 = 1000;
-    /// Fifty second requests are kept for those that are stuck: more may be at one server when it stops than others, who are
-    /// only slow today, leave of the budget.
-    const KEPT_FOR_STUCK: u32 = 5000;
-    pub const SPECULATE_CREDIT_MAX: u32 = Self::KEPT_FOR_STUCK + Self::CREDIT_MAX;
+    /// Sixty second requests: so many may be at one server when it stops.
+    pub const SPECULATE_CREDIT_MAX: u32 = 6000;
+    pub const RETRY_CREDIT_AT_FIRST: u32 = 1000;
     /// A thousand tries: all that is under way may be lost at once, and is then tried again at once.
     const RETRY_CREDIT_MAX: u32 = 100_000;
 
@@ -511,19 +530,23 @@ impl<K: Carried> Core<K> {
         allowed
     }
 
-    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits. `stuck`: it has asked
-    /// before, and there is still no answer.
-    pub fn may_speculate(&mut self, tried: &Tried, stuck: bool) -> bool {
-        let kept = if stuck { 0 } else { Self::KEPT_FOR_STUCK };
-        let allowed = self.rules.speculate_budget > 0
-            && self.speculate_credit >= kept + 100
-            && self.waiting_in_all == 0
-            && self.another(tried);
-        if allowed {
-            self.speculate_credit -= 100;
-            self.counters.speculations += 1;
+    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits. `late`: half of its
+    /// time has gone without an answer. It is as good as lost, and within the budget of further tries, too: those who are
+    /// only slow may have used up the other, and while all are stuck nobody earns anything.
+    pub fn may_speculate(&mut self, tried: &Tried, late: bool) -> bool {
+        if self.rules.speculate_budget == 0 || !self.another(tried) {
+            return false;
         }
-        allowed
+        let credit = if self.speculate_credit >= 100 && self.waiting_in_all == 0 {
+            &mut self.speculate_credit
+        } else if late && self.retry_credit >= 100 {
+            &mut self.retry_credit
+        } else {
+            return false;
+        };
+        *credit -= 100;
+        self.counters.speculations += 1;
+        true
     }
 
     /// The time that 99 of 100 uses of this server stay below.

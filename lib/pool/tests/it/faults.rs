@@ -216,6 +216,27 @@ async fn pl_85_a_server_that_stands_still_is_suspect_although_others_answer_for_
     }
 }
 
+/// PL-85 PL-161: also if more are stuck than there are second requests, and nobody else asks who would earn another.
+#[tokio::test(start_paused = true)]
+async fn pl_85_whoever_is_stuck_is_rescued_although_second_requests_are_used_up() {
+    let cluster = delayed(3, 100, Duration::from_millis(20));
+    let speculate_after = SpeculateAfter::Time(Duration::from_millis(80));
+    let pool = cluster.pool(Settings { speculate_after, ..of(3) }, 7).expect("good settings");
+    assert!(pool.control().ready(6, Instant::now() + 10 * SECOND).await);
+    cluster.host(0).silent(true);
+    let asked: Vec<_> = (0..250)
+        .map(|_| {
+            let pool = pool.clone();
+            let want = Want::within(2 * SECOND).idempotent();
+            tokio::spawn(async move { pool.with(want, |loan| memory::ask(loan, "x")).await })
+        })
+        .collect();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap().unwrap(), "x");
+    }
+    assert!(pool.counters().speculations > 60, "{:?}", pool.counters());
+}
+
 /// PL-87 PL-140: a server that says goodbye gives no signs of life there any more, and answers what it has.
 #[tokio::test(start_paused = true)]
 async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {

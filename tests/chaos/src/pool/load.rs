@@ -132,6 +132,13 @@ impl Load {
 }
 
 impl Caller {
+    /// What else there was when one failed.
+    fn around(&self, waiters: usize) -> String {
+        let status = self.session.pool().status();
+        let servers = status.servers.iter().map(|row| format!("{} {:?}", row.server.address, row.state));
+        format!("{}; {waiters} wait", servers.collect::<Vec<_>>().join(", "))
+    }
+
     /// Every second turn is a write; of those, every second one may not be repeated.
     async fn turn(&self, key: i32, turn: i64, acknowledged: &mut i64) {
         let begun = Instant::now();
@@ -167,7 +174,11 @@ impl Caller {
                 self.tally.failed.fetch_add(1, Ordering::Relaxed);
                 let cause = error.cause.as_ref().map(ToString::to_string).unwrap_or_default();
                 let what = if writes { "write" } else { "read" };
-                let said = format!("{what}, idempotent: {}, after {took:?}: {error}: {cause}", how.is_idempotent());
+                let said = format!(
+                    "{what}, idempotent: {}, after {took:?}: {error}: {cause}; {}",
+                    how.is_idempotent(),
+                    self.around(error.waiters)
+                );
                 tracing_note(&said);
                 if how.is_idempotent() {
                     let exhausted = error.tries.len() + 1 >= TRIES;
