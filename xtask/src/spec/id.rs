@@ -60,8 +60,8 @@ impl Id {
 impl Id {
     /// `f26` is spelt in one word: letters and digits apart.
     fn apart(word: &str) -> impl Iterator<Item = &str> {
-        // but `f32` and `f64` are types
-        let is_type = matches!(word, "f32" | "f64");
+        // but these are types
+        let is_type = matches!(word, "f32" | "f64" | "i32" | "i64");
         let letters = if is_type { word.len() } else { word.bytes().take_while(u8::is_ascii_lowercase).count() };
         let (letters, digits) = word.split_at(letters);
         [letters, digits].into_iter().filter(|part| !part.is_empty())
