@@ -156,7 +156,7 @@ impl<'a, C: Connector> Using<'a, C> {
 
     /// As it is told of if it loses. An exclusive connection is closed then, and nothing more is heard of it.
     fn racing(&self, loan: &mut Loan<C>) -> Overtaken {
-        let flights = if loan.entry().exclusive { Arc::default() } else { loan.flights() };
+        let flights = (!loan.entry().exclusive).then(|| loan.flights());
         Overtaken { server: loan.key(), begun: loan.begun(), due: self.due, flights }
     }
 

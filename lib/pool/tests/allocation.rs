@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_pool::{Connection, Connector, Limits, Loan, Pool, Server, Settings, Verdict, Want};
+use honeyflow_pool::{
+    Connection, Connector, Limits, Loan, Pool, Server, Settings, Verdict, Want, settings::SpeculateAfter,
+};
 use tokio::time::Instant;
 
 struct Noop;
@@ -54,13 +56,17 @@ const EACH: u32 = 2;
 const WITHIN: Duration = Duration::from_secs(60);
 
 async fn full() -> Pool<Nowhere> {
+    full_with(Settings::default()).await
+}
+
+async fn full_with(settings: Settings) -> Pool<Nowhere> {
     let settings = Settings {
         servers: (1..=SERVERS).map(|number| format!("127.0.0.1:{number}")).collect(),
         discovery: false,
         start_jitter: Duration::ZERO,
         connections_per_server: Some(EACH),
         decay_per_billion: Some(0),
-        ..Settings::default()
+        ..settings
     };
     let pool = Pool::start(Nowhere, settings).unwrap();
     assert!(pool.control().ready(SERVERS * EACH, Instant::now() + WITHIN).await);
@@ -88,6 +94,22 @@ async fn pl_21_with_an_idle_connection_nothing_is_awaited_and_nothing_allocated(
     });
     assert_eq!(counted.count_total, 0, "{counted:?}");
     assert_eq!(pool.counters().checkouts, 1001);
+}
+
+/// PL-85: that a second one may come to stand beside it costs a request nothing while none does.
+#[tokio::test]
+async fn pl_85_a_request_that_nobody_overtakes_costs_no_more_than_another() {
+    let speculate_after = SpeculateAfter::Time(WITHIN);
+    let (plain, speculating) = (full().await, full_with(Settings { speculate_after, ..Settings::default() }).await);
+    let use_once = |pool: &Pool<Nowhere>| {
+        let using = pin!(pool.with(Want::within(WITHIN).idempotent(), async |_| Ok(())));
+        assert!(using.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "not at once");
+    };
+    let count = |pool: &Pool<Nowhere>| {
+        use_once(pool);
+        allocation_counter::measure(|| (0..100).for_each(|_| use_once(pool))).count_total
+    };
+    assert_eq!(count(&speculating), count(&plain));
 }
 
 /// PL-180: one allocation at most for each who waits, once the queue has had its size.

@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::statement::{Execution, Known, Statement};
 use crate::value::{BindAll, bind_all};
 use crate::wire::request::Prose;
-use crate::wire::{self, Answer, Bound, Code, Layout, Parameters, Prepared, Request, Response, Version};
+use crate::wire::{self, Answer, Bound, Code, Layout, Malformed, Parameters, Prepared, Request, Response, Version};
 
 impl Connection {
     /// What the server knows of the statement; prepares it there if nobody has.
@@ -115,7 +115,10 @@ impl Connection {
         let request = Request::Execute { id: &prepared.id, result_id: prepared.result_id.as_deref(), how: how_sent };
         let mut response = self.answered_as(&request, how, by, Some(&prepared.result)).await?;
         if let Answer::Rows(rows) = response.answer {
-            let rows = rows.with_columns(&prepared.result.columns).map_err(|why| self.error(why.into()))?;
+            // Whoever said that the columns stay as they are, where the server cannot say otherwise, got what he asked for.
+            let promised = skip_metadata && !tells;
+            let unfit = |why: Malformed| if promised { self.error(why.into()) } else { self.wrong(why.into()) };
+            let rows = rows.with_columns(&prepared.result.columns).map_err(unfit)?;
             if let Some(id) = rows.changed_id() {
                 let changed = Prepared {
                     result_id: Some(id.clone()),

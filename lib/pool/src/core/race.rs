@@ -1,6 +1,6 @@
 //! Requests that were overtaken by a second one beside them. On a connection that tells what is under way they run on until
-//! their own deadline, elsewhere they end with the race; what becomes of them says as much about the server as any other answer: a server whose requests are all rescued in time
-//! would else seem well for ever, and its times too short.
+//! their own deadline, elsewhere they end with the race; what becomes of them says as much about the server as any other
+//! answer: a server whose requests are all rescued in time would else seem well for ever, and its times too short.
 
 use std::sync::{
     Arc,
@@ -82,13 +82,15 @@ pub struct Overtaken {
     pub server: Key,
     pub begun: Moment,
     pub due: Moment,
-    pub flights: Arc<Flights>,
+    /// None: its connection is closed, and nothing more is heard of it.
+    pub flights: Option<Arc<Flights>>,
 }
 
 impl Overtaken {
     /// What became of it, if anything has.
     fn judgement(&self, now: Moment) -> Option<Judgement> {
-        match self.flights.answered_at.load(Ordering::Relaxed) {
+        let answered_at = self.flights.as_ref().map_or(NEVER, |flights| flights.answered_at.load(Ordering::Relaxed));
+        match answered_at {
             UNANSWERED => (self.due <= now).then_some(Judgement::Silent),
             UNASKED | CAME | NEVER => Some(Judgement::Neutral),
             at => Some(Judgement::Answered(Moment(at).since(self.begun))),
@@ -100,7 +102,7 @@ impl<K: Carried> Core<K> {
     /// Another one was quicker. Where the connection does not tell what is under way on it, nothing more is heard of the
     /// loser: that it took as long as until now is all there will ever be to know.
     pub fn overtaken(&mut self, one: Overtaken, now: Moment, effects: &mut Effects<K>) {
-        if !one.flights.overtake() {
+        if !one.flights.as_ref().is_some_and(|flights| flights.overtake()) {
             return self.judge(one.server, Judgement::Overtaken(now.since(one.begun)), now, effects);
         }
         self.overtaken.push(one);

@@ -190,16 +190,30 @@ async fn cq_10_version_5_follows_a_change_of_columns() {
     assert_eq!(*ids.lock().unwrap(), ["columns-1", "columns-2"]);
 }
 
+/// PL-71: such an answer is none, unless somebody has promised that columns stay as they are and the server was not asked.
 #[tokio::test]
 async fn cq_10_rows_of_another_width_than_their_columns_are_refused() {
-    let memory = Memory::default();
-    let script = memory.script().first(|heard| match &heard.request {
-        RequestBody::Execute(_) => Some(Say::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]]))),
-        _ => None,
-    });
-    let connection = connect(&script, &settings(Version::V5, Compression::None)).await.unwrap();
-    let error = connection.execute(&Statement::new("SELECT n"), (1_i32,), &HOW).await.unwrap_err();
-    assert!(matches!(error.cause, Cause::Malformed(_)), "{error}");
+    let statement = Statement::new("SELECT n");
+    for (version, statement, wrong) in [
+        (Version::V5, statement.clone(), true),
+        (Version::V5, statement.clone().columns_fixed(), true),
+        (Version::V4, statement.clone(), true),
+        (Version::V4, statement.columns_fixed(), false),
+    ] {
+        let memory = Memory::default();
+        let script = memory.script().first(|heard| match &heard.request {
+            RequestBody::Execute(_) => Some(Say::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]]))),
+            _ => None,
+        });
+        let connection = connect(&script, &settings(version, Compression::None)).await.unwrap();
+        let error = connection.execute(&statement, (1_i32,), &HOW).await.unwrap_err();
+        assert!(matches!(error.cause, Cause::Malformed(_)), "{error}");
+        assert_eq!(connection.answered_wrongly(), wrong, "{version}");
+        if wrong {
+            tokio::time::timeout(PATIENCE, connection.closed()).await.expect("it gets no further request");
+        }
+        assert_eq!(connection.broken(), wrong, "{version}");
+    }
 }
 
 #[tokio::test]

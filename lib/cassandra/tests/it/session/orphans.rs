@@ -78,7 +78,7 @@ async fn cq_8_one_orphan_that_is_too_old_wears_its_connection_out_and_one_time_o
     assert_eq!((orphans(&session), network.accepted(0), network.open(0)), (0, 2, 1));
 }
 
-/// PL-71 CQ-1: an answer to nobody, and one that nobody can read.
+/// PL-71 CQ-1 CQ-10: an answer to nobody, one that nobody can read, and one of other columns than were promised.
 #[tokio::test(start_paused = true)]
 async fn pl_71_wrong_answers_are_counted_by_the_pool() {
     let network = Network::of([Script::new(|heard| match &heard.request {
@@ -90,6 +90,10 @@ async fn pl_71_wrong_answers_are_counted_by_the_pool() {
         }
         RequestBody::Query(query) if query.query == "SELECT nothing" => Say::Close,
         RequestBody::Query(query) => text_row(&query.query),
+        RequestBody::Prepare(_) => {
+            Say::Answer(opcode::RESULT, speak::prepared(heard.version, b"id", &[], &[], &[("n", Type::Int)]))
+        }
+        RequestBody::Execute(_) => Say::Answer(opcode::RESULT, speak::bare_rows(2, &[vec![None, None]])),
         _ => Say::Nothing,
     })]);
     let session = network.session(network.quiet(1));
@@ -99,6 +103,11 @@ async fn pl_71_wrong_answers_are_counted_by_the_pool() {
         eventually("its connection is gone", || session.pool().status().servers[0].open == 0).await;
         assert_eq!(session.pool().counters().wrong_answers, counted, "{text}");
     }
+    ready(&session).await;
+    let statement = session.prepare("SELECT n").await.unwrap();
+    session.execute(&statement, (), &patient()).await.unwrap_err();
+    eventually("its connection is gone", || session.pool().status().servers[0].open == 0).await;
+    assert_eq!(session.pool().counters().wrong_answers, 3);
 }
 
 /// PL-20: its stream is taken until the answer has come, and then wakes who waits for it.

@@ -433,7 +433,7 @@ fn pl_85_whoever_is_stuck_needs_no_credit_that_the_slow_have_used_up() {
 fn overtaken(world: &mut World, server: Key, due: Duration) -> Arc<Flights> {
     let flights: Arc<Flights> = Arc::default();
     flights.begin();
-    let one = Overtaken { server, begun: world.now, due: world.now.after(due), flights: flights.clone() };
+    let one = Overtaken { server, begun: world.now, due: world.now.after(due), flights: Some(flights.clone()) };
     world.core.overtaken(one, world.now, &mut world.effects);
     flights
 }
@@ -448,7 +448,7 @@ fn pl_85_a_loser_runs_on_and_its_late_answer_counts() {
     flights.end();
     let (lost, came_before) = (overtaken(&mut world, one, ms(2000)), Arc::<Flights>::default());
     lost.end();
-    let one_more = Overtaken { server: one, begun: world.now, due: world.now, flights: came_before };
+    let one_more = Overtaken { server: one, begun: world.now, due: world.now, flights: Some(came_before) };
     world.core.overtaken(one_more, world.now, &mut world.effects);
     world.pass(ms(200));
     let row = world.core.servers.get(one).unwrap();
@@ -465,7 +465,7 @@ fn pl_85_a_loser_of_which_nothing_more_is_heard_took_as_long_as_the_race() {
     let one = world.key(1);
     let mut lose = |after| {
         let (begun, now) = (world.now, world.now.after(ms(after)));
-        let loser = Overtaken { server: one, begun, due: now, flights: Arc::default() };
+        let loser = Overtaken { server: one, begun, due: now, flights: None };
         world.core.overtaken(loser, now, &mut world.effects);
         let row = world.core.servers.get(one).unwrap();
         (row.health.latency(), row.uses.count())
