@@ -23,6 +23,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use crate::eventually;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn of(servers: u16) -> Settings {
@@ -271,9 +273,7 @@ async fn pl_14_a_server_that_answers_may_say_goodbye_as_often_as_it_likes() {
             let said = pool.with(Want::within(SECOND), |loan| memory::ask(loan, word)).await;
             assert_eq!(said.is_ok(), word == "x");
             cluster.host(0).say_goodbye();
-            while cluster.host(0).accepted() == goodbyes {
-                sleep(Duration::from_millis(1)).await;
-            }
+            eventually("it is dialled again", || cluster.host(0).accepted() > goodbyes).await;
         }
         assert_eq!(pool.counters().dead_idle, 0, "nothing is held against it: {word} on {streams}");
     }

@@ -340,8 +340,10 @@ fn hv_69_a_cost_that_can_never_be_met_is_refused_at_once() {
 fn hv_67_a_silent_store_is_waited_for_50_ms() {
     let mut world = World::new("1000/s");
     world.ask(1, 1);
-    assert_eq!(world.key.wake_at_ns(), START + PATIENCE_NS);
-    world.pass(50);
+    assert_eq!(world.key.wake_at_ns(), START + 50 * MILLISECOND);
+    world.pass(49);
+    assert_eq!(world.attend(), [], "it may still answer");
+    world.pass(1);
     assert_eq!(refused(&world.attend()), [(1, Reason::StoreSilent)]);
 }
 

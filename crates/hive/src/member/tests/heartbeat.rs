@@ -483,13 +483,19 @@ fn hv_24_a_bell_is_only_an_early_beat() {
         table
     });
     let at = rung.now;
-    rung.step(Input::Traffic(at));
+    assert_eq!(rung.step(Input::Traffic(at)), []);
     assert!(matches!(&rung.asked[..], [(_, Request::Beat { state, .. })] if state.engaged_age_ms == Some(0)));
     // As if the bell had not been heard: the mark is found with the next beat.
     unrung.member.traffic = Some(at);
     assert_eq!(unrung.asked, []);
     unrung.pass(1_200);
     assert!(matches!(&unrung.asked[..], [(_, Request::Beat { state, .. })] if state.engaged_age_ms == Some(1_200)));
+    let [after_the_bell, after_none] = [&mut rung, &mut unrung].map(|table| {
+        let effects = table.beaten();
+        let asked: Vec<Request> = table.asked.iter().map(|(_, request)| request.clone()).collect();
+        (effects, asked)
+    });
+    assert_eq!(after_the_bell, after_none, "nothing else has changed");
     for table in [&mut rung, &mut unrung] {
         table.answer_all();
         assert_eq!((table.asked.len(), table.member.traffic_told), (0, Some(at)));

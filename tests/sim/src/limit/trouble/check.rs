@@ -239,3 +239,70 @@ fn trace(history: &History) -> u64 {
     hasher.write_u64(history.decided.len() as u64 * SECOND);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A permit of a process's own share every so often.
+    fn alone(process: u64, from_ms: u64, until_ms: u64, every_ms: usize) -> Vec<Taken> {
+        let taken = |at_ms: u64| Taken {
+            asked_ns: at_ms * MS,
+            at_ns: at_ms * MS,
+            process,
+            limit: POOL,
+            key: "a",
+            permits: 1,
+            share: Some(1),
+            window: None,
+        };
+        (from_ms..until_ms).step_by(every_ms).map(taken).collect()
+    }
+
+    /// HV-64, HV-71: whoever hears nothing more goes by what it may have heard: not by what is not in force yet, nor by what
+    /// was gone before it began.
+    #[test]
+    fn hv_64_nobody_goes_by_what_it_cannot_have_heard() {
+        let (slow, fast) = (Rule::rate(10, 1_000, 10), Rule::rate(20, 1_000, 20));
+        let mut history = History { began_ns: [(1, 0), (2, 5_000 * MS)].into(), ..History::default() };
+        let law = history.laws.entry(POOL).or_default();
+        law.set(slow, 50_000, 0, 50_000);
+        law.set(fast, 53_000, 1_000 * MS, 51_000);
+        law.look(3_500 * MS, 53_500);
+        law.forget(4_000 * MS);
+        law.set(slow, 54_100, 4_100 * MS, 54_100);
+        let mut breaks = |taken: Vec<Taken>| {
+            history.taken = taken;
+            !shares_hold(&history).is_empty()
+        };
+        assert!(breaks(alone(1, 1_000, 2_900, 50)), "it is told, and not in force");
+        assert!(!breaks(alone(1, 3_000, 9_000, 50)), "in force, and nobody told it that it was forgotten");
+        assert!(breaks(alone(1, 3_000, 9_000, 40)), "above all that ever was");
+        assert!(breaks(alone(2, 5_000, 9_000, 50)), "it was forgotten before this one began");
+        assert!(!breaks(alone(2, 5_000, 9_000, 100)));
+    }
+
+    /// HV-64: a limit that was lowered may not be known to who hears nothing; whoever began later knows no other.
+    #[test]
+    fn hv_64_a_limit_that_was_lowered_may_be_missed() {
+        let (slow, fast) = (Rule::rate(10, 1_000, 10), Rule::rate(20, 1_000, 20));
+        let mut history = History { began_ns: [(1, 0), (2, 5_000 * MS)].into(), ..History::default() };
+        let law = history.laws.entry(POOL).or_default();
+        law.set(slow, 50_000, 0, 50_000);
+        law.set(fast, 51_000, 500 * MS, 50_500);
+        law.look(2_000 * MS, 52_000);
+        law.set(slow, 53_000, 2_500 * MS, 52_500);
+        law.look(4_000 * MS, 54_000);
+        // As long as nothing else is to come, both are read.
+        law.set(Rule::rate(9, 1_000, 10), 54_600, 4_500 * MS, 54_500);
+        law.look(5_000 * MS, 55_000);
+        let mut breaks = |process, from_ms, until_ms, every_ms| {
+            history.taken = alone(process, from_ms, until_ms, every_ms);
+            !shares_hold(&history).is_empty()
+        };
+        assert!(!breaks(1, 4_000, 9_000, 50), "it may have missed that");
+        assert!(breaks(2, 5_000, 9_000, 50), "superseded before this one began");
+    }
+}
