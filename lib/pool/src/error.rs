@@ -90,6 +90,8 @@ pub struct Report<E> {
     pub used: Duration,
     /// Earlier tries and why they failed.
     pub tries: Vec<(Server, E)>,
+    /// Others that were asked beside it, and did not answer either.
+    pub silent: Vec<Server>,
     /// The pool as it was then.
     pub state: State,
     pub waiters: usize,
@@ -181,6 +183,9 @@ impl<C: Connector> fmt::Display for Error<C> {
         }
         for (server, cause) in &self.tries {
             write!(f, "; before, {}", about(server, &brief(&cause.to_string())))?;
+        }
+        for server in &self.silent {
+            write!(f, "; nor did {server}")?;
         }
         if self.executed == Executed::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;

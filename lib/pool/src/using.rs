@@ -29,6 +29,7 @@ pub struct Using<'a, C: Connector> {
     by: Instant,
     tried: Tried,
     tries: Vec<(Server, C::Error)>,
+    silent: Vec<Server>,
     tries_max: u32,
     once_more: bool,
     /// An earlier try may have been carried out, whatever became of the last.
@@ -58,6 +59,7 @@ impl<'a, C: Connector> Using<'a, C> {
             by,
             tried: Tried::new(),
             tries: Vec::new(),
+            silent: Vec::new(),
             tries_max,
             once_more: false,
             unsure: false,
@@ -142,7 +144,10 @@ impl<'a, C: Connector> Using<'a, C> {
                 return Ended::Good(value);
             }
             Ended::Failed { server, error, verdict, .. } => self.remember(server, error, verdict),
-            Ended::TimedOut { .. } => self.unsure = true,
+            Ended::TimedOut { server, .. } => {
+                self.unsure = true;
+                self.silent.push(server);
+            }
         }
         // One has failed: the other may still do better.
         if second_won { first.await } else { second.await }
@@ -192,6 +197,7 @@ impl<'a, C: Connector> Using<'a, C> {
     fn out_of_servers(self, error: Error<C>) -> Error<C> {
         let mut error = error;
         error.report_mut().tries = self.tries;
+        error.report_mut().silent = self.silent;
         if self.unsure {
             error.report_mut().executed = Executed::Unknown;
         }
@@ -212,6 +218,7 @@ impl<'a, C: Connector> Using<'a, C> {
             waited,
             used,
             tries: std::mem::take(&mut self.tries),
+            silent: std::mem::take(&mut self.silent),
             state,
             waiters,
             idle,
@@ -352,6 +359,7 @@ where
             waited: Duration::ZERO,
             used: shared.now().since(begun),
             tries: Vec::new(),
+            silent: Vec::new(),
             state,
             waiters: 0,
             idle: 0,

@@ -239,6 +239,21 @@ async fn pl_85_whoever_is_stuck_is_rescued_although_second_requests_are_used_up(
     assert!(pool.counters().speculations > 60, "{:?}", pool.counters());
 }
 
+/// PL-85 PL-90: an error names both who were asked at once.
+#[tokio::test(start_paused = true)]
+async fn pl_90_an_error_names_all_who_did_not_answer() {
+    let cluster = delayed(2, 100, Duration::from_millis(20));
+    let speculate_after = SpeculateAfter::Time(Duration::from_millis(80));
+    let pool = cluster.pool(Settings { speculate_after, ..of(2) }, 7).expect("good settings");
+    assert!(pool.control().ready(4, Instant::now() + 10 * SECOND).await);
+    [0, 1].into_iter().for_each(|host| cluster.host(host).silent(true));
+    let want = Want::within(2 * SECOND).idempotent();
+    let error = pool.with(want, |loan| memory::ask(loan, "x")).await.unwrap_err();
+    let named = [error.server.clone().unwrap(), error.silent[0].clone()];
+    assert!(named == [server(0), server(1)] || named == [server(1), server(0)], "{error:?}");
+    assert!(error.to_string().contains(&format!("; nor did {}", named[1])), "{error}");
+}
+
 /// PL-87 PL-140: a server that says goodbye gives no signs of life there any more, and answers what it has.
 #[tokio::test(start_paused = true)]
 async fn pl_87_a_goodbye_under_a_heartbeat_costs_nobody_his_answer() {

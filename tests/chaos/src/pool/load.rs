@@ -33,6 +33,8 @@ pub struct Failure {
     pub due: Instant,
     /// As many servers as a request may be tried at have lost it.
     pub exhausted: bool,
+    /// Two servers at least had it at once, and neither answered.
+    pub by_two: bool,
     pub said: String,
 }
 
@@ -181,8 +183,8 @@ impl Caller {
                 );
                 tracing_note(&said);
                 if how.is_idempotent() {
-                    let exhausted = error.tries.len() + 1 >= TRIES;
-                    self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, said });
+                    let (exhausted, by_two) = (error.tries.len() + 1 >= TRIES, !error.silent.is_empty());
+                    self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, by_two, said });
                 }
             }
         }
