@@ -90,7 +90,7 @@ pub struct Report<E> {
     pub used: Duration,
     /// Earlier tries and why they failed.
     pub tries: Vec<(Server, E)>,
-    /// Others that were asked beside it, and did not answer either.
+    /// Who was asked beside it and did not answer.
     pub silent: Vec<Server>,
     /// The pool as it was then.
     pub state: State,
@@ -185,7 +185,7 @@ impl<C: Connector> fmt::Display for Error<C> {
             write!(f, "; before, {}", about(server, &brief(&cause.to_string())))?;
         }
         for server in &self.silent {
-            write!(f, "; nor did {server}")?;
+            write!(f, "; no answer from {server}")?;
         }
         if self.executed == Executed::Unknown && !self.idempotent {
             f.write_str("; it may have been executed")?;

@@ -105,6 +105,7 @@ impl<'a, C: Connector> Using<'a, C> {
         let first_runs = self.racing(&mut loan);
         let mut first = pin!(use_loan(self.shared, loan, (self.due, self.by), f));
         let half_time = Instant::now() + self.by.saturating_duration_since(Instant::now()) / 2;
+        let may_try_again = (self.tried.len() as u32) < self.tries_max;
         let mut pause = after;
         loop {
             if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut first).await {
@@ -113,12 +114,16 @@ impl<'a, C: Connector> Using<'a, C> {
             if Instant::now() >= self.by {
                 return first.await;
             }
-            let (tried, late) = (self.tried.clone(), Instant::now() >= half_time);
+            let (tried, now) = (self.tried.clone(), Instant::now());
+            let late = may_try_again && now >= half_time;
             if self.shared.enter(|core, _| core.may_speculate(&tried, late)).unwrap_or(false) {
                 break;
             }
             // Many may be stuck at once, more than the budget has for them now.
             pause = after.max(ASK_AGAIN_AFTER);
+            if now < half_time {
+                pause = pause.min(half_time - now);
+            }
         }
         let mut get = pin!(self.get());
         let beside = tokio::select! {

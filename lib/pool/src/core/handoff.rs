@@ -364,13 +364,10 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The same of all servers, to whom each may serve. Broken connections found on the way may change who is eligible.
+    /// The same of all eligible servers. Broken ones found on the way may change who is.
     pub(super) fn offer_all(&mut self, now: Moment, effects: &mut Effects<K>) {
-        if self.waiting_in_all == 0 {
-            return;
-        }
-        let servers: SmallVec<[Key; 8]> = self.eligible.iter().chain(&self.ring).copied().collect();
-        for server in servers {
+        let eligible: SmallVec<[Key; 8]> = self.eligible.iter().copied().collect();
+        for server in eligible {
             self.offer_idle(server, now, effects);
         }
     }

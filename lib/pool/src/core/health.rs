@@ -160,9 +160,6 @@ impl<K: Carried> Core<K> {
         {
             return Some(canary);
         }
-        if self.has_tried_all(request.tried) {
-            return self.least_suspect(request.tried);
-        }
         let count = self.eligible.len();
         if count == 1 {
             let only = self.eligible[0];
@@ -172,6 +169,9 @@ impl<K: Carried> Core<K> {
             && let Some(near) = self.choose_near(request, now)
         {
             return Some(near);
+        }
+        if count == 0 {
+            return None;
         }
         let all = std::mem::take(&mut self.eligible);
         let pair = self.drawn_pair(&all, now);
@@ -253,30 +253,9 @@ impl<K: Carried> Core<K> {
         (self.canary.is_multiple_of(CANARY)).then_some(suspect)
     }
 
-    /// Whether none of those that are up is left to this request.
-    pub(super) fn has_tried_all(&self, tried: &[Key]) -> bool {
-        self.eligible.iter().all(|key| tried.contains(key))
-    }
-
-    /// Rather a suspect server than none.
-    fn suspects<'a>(&'a self, tried: &'a [Key]) -> impl Iterator<Item = (Key, &'a ServerRow)> {
-        let ring = self.ring.iter().filter_map(|key| Some((*key, self.servers.get(*key)?)));
-        ring.filter(|(key, row)| self.serves_the_rest(row) && !tried.contains(key))
-    }
-
-    /// Whoever has tried all others may have it.
-    pub(super) fn serves_the_rest(&self, row: &ServerRow) -> bool {
-        row.state == ServerState::Suspect && row.serving > 0 && self.rules.wants(row.tier)
-    }
-
-    fn least_suspect(&self, tried: &[Key]) -> Option<Key> {
-        let free = self.suspects(tried).filter(|(_, row)| !row.ready.is_empty());
-        free.min_by_key(|(_, row)| (row.tier, row.in_flight)).map(|(key, _)| key)
-    }
-
     /// Whether there is another server to try.
     pub fn another(&self, tried: &[Key]) -> bool {
-        !self.has_tried_all(tried) || self.suspects(tried).next().is_some()
+        self.eligible.iter().any(|key| !tried.contains(key))
     }
 
     /// Whether another one is wanted, wherever it is just now.
@@ -534,12 +513,12 @@ impl<K: Carried> Core<K> {
     /// time has gone without an answer. It is as good as lost, and within the budget of further tries, too: those who are
     /// only slow may have used up the other, and while all are stuck nobody earns anything.
     pub fn may_speculate(&mut self, tried: &Tried, late: bool) -> bool {
-        if self.rules.speculate_budget == 0 || !self.another(tried) {
+        if self.rules.speculate_budget == 0 || self.waiting_in_all > 0 || !self.another(tried) {
             return false;
         }
-        let credit = if self.speculate_credit >= 100 && self.waiting_in_all == 0 {
+        let credit = if self.speculate_credit >= 100 {
             &mut self.speculate_credit
-        } else if late && self.retry_credit >= 100 {
+        } else if late && self.rules.retry_budget > 0 && self.retry_credit >= 100 {
             &mut self.retry_credit
         } else {
             return false;

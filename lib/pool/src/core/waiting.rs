@@ -278,21 +278,8 @@ impl<K: Carried> Core<K> {
             Some(waiter) if waiter.may_take(server) => Fits::Yes,
             Some(_) => Fits::No,
         };
-        let row = self.servers.get(server)?;
-        let any = if row.eligible {
-            self.waiting.first(fits)
-        } else if self.serves_the_rest(row) {
-            let eligible = &self.eligible;
-            let has_another =
-                |key| eligible.iter().any(|server| waiters.get(key).is_some_and(|row| row.may_take(*server)));
-            self.waiting.first(|key| match fits(key) {
-                Fits::Yes if has_another(key) => Fits::No,
-                fits => fits,
-            })
-        } else {
-            None
-        };
         let row = self.servers.get_mut(server)?;
+        let any = if row.eligible { self.waiting.first(fits) } else { None };
         let first = if row.waiting.is_empty() { any } else { row.waiting.first(fits).into_iter().chain(any).min() };
         first.map(|(_, waiter)| waiter)
     }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use honeyflow_cassandra::{Consistency, Options, Session, Statement};
+use honeyflow_pool::Kind;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 /// What became of all requests.
@@ -33,7 +34,7 @@ pub struct Failure {
     pub due: Instant,
     /// As many servers as a request may be tried at have lost it.
     pub exhausted: bool,
-    /// Two servers at least had it at once, and neither answered.
+    /// Two servers at least had it, and the last did not answer.
     pub by_two: bool,
     pub said: String,
 }
@@ -183,7 +184,9 @@ impl Caller {
                 );
                 tracing_note(&said);
                 if how.is_idempotent() {
-                    let (exhausted, by_two) = (error.tries.len() + 1 >= TRIES, !error.silent.is_empty());
+                    let timed_out = error.kind == Kind::UseTimeout;
+                    let (exhausted, by_two) =
+                        (error.tries.len() + 1 >= TRIES, timed_out && error.tries.len() + error.silent.len() > 0);
                     self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, by_two, said });
                 }
             }
