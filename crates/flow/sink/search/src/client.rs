@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use honeyflow_pool::{self as pool, Dial, Loan, Pool, Settings, SettingsError, Tcp};
+use honeyflow_pool::{self as pool, Connection as _, Dial, Loan, Pool, Settings, SettingsError, Tcp};
 
 use crate::{
     config::Config,
@@ -52,11 +52,11 @@ impl<D: Dial> Clone for Client<D> {
     }
 }
 
-/// A connection whose login is no longer good takes nothing new, and the next one logs in with what the secret is by then.
-/// What others have under way on it may end.
+/// A connection whose login is no longer good takes nothing new, and the next one logs in with what the secret is by then;
+/// nor does one that has answered wrongly. What others have under way on it may end.
 async fn send<D: Dial>(loan: Loan<Search<D>>, request: &Request) -> Result<Answer, Error> {
     let sent = loan.send(request).await;
-    if sent.as_ref().is_err_and(|error| error.status() == Some(401)) {
+    if sent.as_ref().is_err_and(|error| error.status() == Some(401)) || loan.answered_wrongly() {
         loan.discard();
     }
     sent

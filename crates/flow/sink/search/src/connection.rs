@@ -63,8 +63,8 @@ pub struct Connection {
     leaving: watch::Receiver<bool>,
     /// Of HTTP/1.1: the server has said goodbye, or does not know us any more.
     worn: AtomicBool,
-    /// What came was no answer.
-    wrong: AtomicBool,
+    /// What came was no answer: an exchange says so, or what drives the connection, before it ends.
+    wrong: Arc<AtomicBool>,
     pulse: Arc<Pulse>,
 }
 
@@ -101,7 +101,13 @@ impl Connection {
 
     async fn exchange(&self, request: &Request) -> Result<Answer, Cause> {
         let exchanged = self.exchange_once(request).await;
-        if matches!(exchanged, Err(Cause::Malformed(_) | Cause::Endless)) {
+        let wrong = match &exchanged {
+            Err(Cause::Malformed(_) | Cause::Endless) => true,
+            // What came after the answer before it.
+            Err(Cause::NotSent(Some(error))) => answer::is_no_http(error),
+            _ => false,
+        };
+        if wrong {
             self.wrong.store(true, Ordering::Relaxed);
         }
         exchanged

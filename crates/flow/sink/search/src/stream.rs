@@ -72,11 +72,11 @@ pub struct Watched<S> {
     stuck: Option<Pin<Box<Sleep>>>,
     /// Something has come that nobody was woken for.
     came: bool,
-    _end: SaysWhenDropped,
+    _end: Arc<SaysWhenDropped>,
 }
 
 impl<S> Watched<S> {
-    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration, end: SaysWhenDropped) -> Watched<S> {
+    pub fn new(stream: S, pulse: Arc<Pulse>, write_timeout: Duration, end: Arc<SaysWhenDropped>) -> Watched<S> {
         Watched { stream, pulse, write_timeout, stuck: None, came: false, _end: end }
     }
 

@@ -1,6 +1,9 @@
 //! An answer, read to its end or refused: bounded in length, and whole.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    error::Error,
+    time::{Duration, SystemTime},
+};
 
 use bytes::{Bytes, BytesMut};
 use honeyflow_runtime::retry_after;
@@ -89,7 +92,23 @@ fn kind(body: &[u8]) -> Option<Box<str>> {
 
 /// An exchange that came to no end.
 pub fn broken(error: hyper::Error) -> Cause {
-    if error.is_parse() { Cause::Malformed(error) } else { Cause::Lost(error) }
+    if is_no_http(&error) { Cause::Malformed(error) } else { Cause::Lost(error) }
+}
+
+/// Of bytes that nobody asked for hyper says this, and has no other sign of it.
+const UNASKED: &str = "received unexpected message from connection";
+
+/// Whether the server has said what HTTP does not allow, there or at all. What ended the connection may stand behind what
+/// that meant for a request.
+pub fn is_no_http(error: &hyper::Error) -> bool {
+    let told: &(dyn Error + 'static) = error;
+    let mut chain = std::iter::successors(Some(told), |error| (**error).source());
+    chain.any(|error| match (error.downcast_ref::<hyper::Error>(), error.downcast_ref::<h2::Error>()) {
+        (Some(hyper), _) => hyper.is_parse() || hyper.to_string() == UNASKED,
+        // Found out here, not told by the server.
+        (_, Some(two)) => two.is_library(),
+        _ => false,
+    })
 }
 
 #[cfg(test)]

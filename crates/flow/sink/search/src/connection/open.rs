@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     net::SocketAddr,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Carrier, Connection, Origin, tasks};
+use super::{Carrier, Connection, Origin, answer, tasks};
 use crate::{
     config::{Config, Http},
     error::{Cause, Error},
@@ -79,7 +79,9 @@ impl Opening<'_> {
         let pulse = Pulse::new();
         // With the stream: what hands requests over ends before it when the server takes no more of them.
         let (end, ended) = SaysWhenDropped::new();
-        let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write, end));
+        let end = Arc::new(end);
+        let wrong = Arc::new(AtomicBool::new(false));
+        let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write, end.clone()));
         let (takes_no_more, leaving) = SaysWhenDropped::new();
         let (starter, tasks) = tasks::tasks();
         let streams = Arc::new(AtomicU32::new(1));
@@ -91,27 +93,32 @@ impl Opening<'_> {
                 .max_header_list_size(HEAD_BYTES_MAX);
             let (sender, mut connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
             let (streams, streams_max, heard) = (streams.clone(), self.config.streams_max, pulse.clone());
+            let wrong = wrong.clone();
             starter.start(async move {
-                let _takes_no_more = takes_no_more;
-                poll_fn(move |cx| {
+                // The stream is another task's: that it has ended is not known before it is known why.
+                let (_end, _takes_no_more) = (end, takes_no_more);
+                let driven = poll_fn(move |cx| {
                     // A goodbye alone wakes nobody: it would be found by the next request, which it costs its answer.
                     heard.stirs(cx.waker());
                     let polled = Pin::new(&mut connection).poll(cx);
                     // What the server allows is known once its first frame has come.
                     let allowed = u32::try_from(connection.current_max_send_streams()).unwrap_or(u32::MAX);
                     streams.store(allowed.min(streams_max), Ordering::Relaxed);
-                    polled.map(drop)
-                })
-                .await;
+                    polled
+                });
+                note_wrong(&wrong, &driven.await);
             });
             Carrier::Two(sender)
         } else {
             let mut builder = http1::Builder::new();
             builder.max_header_size(HEAD_BYTES_MAX as usize);
             let (sender, connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
+            let wrong = wrong.clone();
             starter.start(async move {
                 let _takes_no_more = takes_no_more;
-                let _ = connection.await;
+                // The stream goes with it, and must not before this is said.
+                let mut connection = pin!(connection);
+                note_wrong(&wrong, &connection.as_mut().await);
             });
             Carrier::One(Mutex::new(sender))
         };
@@ -135,8 +142,15 @@ impl Opening<'_> {
             ended,
             leaving,
             worn: AtomicBool::new(false),
-            wrong: AtomicBool::new(false),
+            wrong,
             pulse,
         })
+    }
+}
+
+/// What nobody waited for cannot be told to a request.
+fn note_wrong(wrong: &AtomicBool, ended: &hyper::Result<()>) {
+    if ended.as_ref().is_err_and(answer::is_no_http) {
+        wrong.store(true, Ordering::Relaxed);
     }
 }

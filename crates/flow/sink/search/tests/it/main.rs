@@ -10,6 +10,7 @@ mod http2;
 mod random;
 mod real;
 mod scripted;
+mod wrong;
 
 use std::{future::Future, time::Duration};
 
