@@ -223,6 +223,7 @@ macro_rules! hive_suite {
             limit::hv_61_many_draws_at_once_give_no_more
             booking::hv_63_many_at_once_book_no_more_than_there_is
             booking::hv_63_who_wants_too_much_gets_an_equal_part_of_the_second_after
+            booking::hv_63_a_decision_of_the_store_forgets_nothing_of_who_booked
             booking::hv_63_what_is_booked_does_not_fill_the_pool
             booking::hv_60_a_clock_that_went_back_books_nothing_twice
             booking::hv_63_a_small_or_slow_limit_is_not_booked

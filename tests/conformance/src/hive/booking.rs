@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use honeyflow_hive::contract::limit::{Book, Draw, Drawn, Key, MICRO, Reply, Request, Rule};
+use honeyflow_hive::contract::limit::{Book, Draw, Drawn, Exact, Key, MICRO, Reply, Request, Rule};
 
 use super::{Bee, RACERS, Table, limit::set};
 
@@ -53,6 +53,15 @@ pub async fn hv_63_many_at_once_book_no_more_than_there_is(t: &Table<'_>) {
 }
 
 pub async fn hv_63_who_wants_too_much_gets_an_equal_part_of_the_second_after(t: &Table<'_>) {
+    gets_an_equal_part_of_the_second_after(t, false).await;
+}
+
+/// Some nodes were told to ask the store each time, and are the first to do so in the new second.
+pub async fn hv_63_a_decision_of_the_store_forgets_nothing_of_who_booked(t: &Table<'_>) {
+    gets_an_equal_part_of_the_second_after(t, true).await;
+}
+
+async fn gets_an_equal_part_of_the_second_after(t: &Table<'_>, decides_first: bool) {
     let bees = t.bees(4).await;
     set(&bees[0], API, Rule::rate(1000, 1000, 200)).await;
     if !t.step_clock(LATER_MS).await {
@@ -60,15 +69,22 @@ pub async fn hv_63_who_wants_too_much_gets_an_equal_part_of_the_second_after(t: 
     }
     let (mut first_key, begun) = (1, Instant::now());
     loop {
-        let (key, _) = booked_at_once(&bees, 600, first_key).await;
+        let (key, booked) = booked_at_once(&bees, 600, first_key).await;
+        let (soonest, booked_at) = (booked.iter().map(|booked| booked.begins_ms).min(), Instant::now());
         // A second has passed on all of them; unless another began meanwhile, this is the next.
         t.step_clock(1_000).await;
-        let again = join_all(bees.iter().map(|bee| draw(bee, key, 0, Some(600)))).await;
-        let permits: Vec<u64> = again.iter().map(|booked| booked.booked).collect();
-        if permits == [242; 4] {
-            return;
+        if decides_first {
+            let take = Exact { limit: API.into(), key: Key(key), cost: 1, window: None };
+            let decided = bees[0].limit(Request::Exact { takes: vec![take], peek: false }).await;
+            assert!(matches!(decided, Reply::Admitted { .. }), "{decided:?}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "a quarter of 970 for each: {permits:?}");
+        let again = join_all(bees.iter().map(|bee| draw(bee, key, 0, Some(600)))).await;
+        let latest = again.iter().map(|booked| booked.begins_ms).max();
+        if booked_at.elapsed() < Duration::from_millis(500) && latest <= soonest {
+            let permits: Vec<u64> = again.iter().map(|booked| booked.booked).collect();
+            return assert_eq!(permits, [242; 4], "a quarter of 970 for each");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "never within a second: {again:?}");
         first_key = key + 1;
     }
 }

@@ -8,7 +8,7 @@ use honeyflow_hive::{
 
 use super::{
     as_it_was,
-    bucket::{self, Cap, Place, issued, rounds, row},
+    bucket::{self, Cap, Place, booked, issued, rounds, row},
     bucket_as_it_was, definition, disagreed, was,
 };
 use crate::{
@@ -40,23 +40,24 @@ impl Hive {
             let Exact { cost, window, .. } = &takes[place.n];
             let (start_ms, end_ms) = window.map(|window| (window.start_ms, window.end_ms)).unzip();
             let cost_u = number(cost.saturating_mul(MICRO));
-            format!("{}, {cost_u}, {}, {}", row(place), number_or_null(start_ms), number_or_null(end_ms))
+            let (start_ms, end_ms, none) = (number_or_null(start_ms), number_or_null(end_ms), number_or_null(None));
+            format!("{}, {cost_u}, {start_ms}, {end_ms}, {none}, {none}", row(place))
         }));
-        let as_it_was = as_it_was();
+        let (as_it_was, booked) = (as_it_was(), booked());
         // A window that begins after the last one has ended finds the bucket full; outside of it nothing is given.
         let judged = format!(
-            "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms) as (values {asked}), {defined},
+            "with {t}, asked(n, name, limit_key, cost_u, start_ms, end_ms, book_u, heft) as (values {asked}), {defined},
              judged as materialized (select a.n, a.name, a.limit_key, t.now, d.version, d.rate_u, d.period_ms, d.burst_u,
-                 d.effective_ms, {as_it_was}, w.pool, w.reset_ms, c.ms, o.booked + c.booked as flowed,
+                 d.effective_ms, {as_it_was}, z.pool, z.reset_ms, c.ms, o.booked + c.booked as flowed, k.*,
                  sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as up_to_u,
                  d.version is null or a.cost_u > d.burst_u
                    or a.end_ms is not null and not (a.start_ms <= t.now and t.now < a.end_ms)
-                   or w.pool < sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as denied
-               from asked a left join defined d using (n) cross join t {counted}
+                   or z.pool < sum(a.cost_u) over (partition by a.name, a.limit_key order by a.n) as denied
+               from asked a left join defined d using (n) cross join t {counted} {booked}
                cross join lateral (select
                  case when a.start_ms >= b.effective_ms and a.start_ms <= t.now and t.now < a.end_ms then d.burst_u
                    else c.pool end as pool,
-                 case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) w)"
+                 case when a.start_ms >= b.effective_ms then a.end_ms else b.effective_ms end as reset_ms offset 0) z)"
         );
         let (was, issued) = (was(), issued("l.issued_u", "g.up_to_u + g.flowed"));
         let columns = format!(
@@ -69,10 +70,8 @@ impl Hive {
             "{judged},
              saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
                  burst_u = g.burst_u, effective_ms = g.reset_ms, pool_u = (g.pool - g.up_to_u)::bigint, pool_ms = g.ms,
-                 issued_u = ({issued})::bigint, slot = greatest(g.now / 1000, g.b_slot),
-                 booked_u = case g.now / 1000 - least(g.now / 1000, g.b_slot)
-                   when 0 then g.b_booked_u when 1 then g.b_next_u else 0 end,
-                 next_u = case when g.now / 1000 <= g.b_slot then g.b_next_u else 0 end
+                 issued_u = ({issued})::bigint, slot = g.slot, booked_u = g.booked_u, next_u = g.next_u,
+                 level_u = g.level_u, asked_u = g.asked_u, weight = g.weight, cut_weight = g.cut_weight
                from (select distinct on (name, limit_key) * from judged order by name, limit_key, n desc) g
                where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key
                  and not (select bool_or(denied) from judged))
