@@ -105,36 +105,54 @@ pub async fn hv_63_what_is_booked_does_not_fill_the_pool(t: &Table<'_>) {
     assert_eq!(rows[0].issued_u, 1971 * MICRO, "what was booked counts as issued, once it has come");
 }
 
-/// Whoever has booked goes by another clock, and uses it.
+/// Whoever has booked goes by another clock, and uses it: all or some of the next second, or all of the present one.
 pub async fn hv_60_a_clock_that_went_back_books_nothing_twice(t: &Table<'_>) {
     let bee = t.bee().await;
     set(&bee, API, Rule::rate(1000, 1000, 2000)).await;
     if !t.step_clock(LATER_MS).await {
         return;
     }
-    for key in 1.. {
-        let drained = draw(&bee, key, 1000, Some(970)).await;
-        assert_eq!((drained.granted, drained.booked), (1000, 970), "{drained:?}");
-        t.step_clock(-2_000).await;
-        let (back_ms, back) = told(&bee, key, 0, Some(970)).await;
-        assert!(back.booked == 0 && back.begins_ms > 0, "{back:?}");
-        t.step_clock(1_000).await;
-        let (then_ms, then) = told(&bee, key, 0, Some(970)).await;
-        // Some stores' clocks are stepped by moving all that is written instead.
-        let jumped_ms = then_ms - back_ms;
-        let passed_ms = if jumped_ms < 1_000 { jumped_ms + 1_000 } else { jumped_ms };
-        t.step_clock(1_000).await;
-        let last = draw(&bee, key, 0, Some(970)).await;
-        // No other second began by itself in between.
-        if passed_ms < 2_000 && last.begins_ms <= then.begins_ms && then.begins_ms <= back.begins_ms {
-            assert_eq!(then.booked, 0, "all of what comes is booked already: {then:?}");
-            let filled_u = then.pool_u - back.pool_u;
-            assert!(filled_u <= 60 * MICRO, "{filled_u} in {passed_ms} ms of which 970 in a thousand are booked");
-            assert_eq!(last.booked, 970, "what was booked before has ended");
-            return;
+    let mut keys = 1..;
+    for (booked, has_begun) in [(970, false), (500, false), (970, true)] {
+        while !goes_back(t, &bee, keys.next().expect("keys do not end"), booked, has_begun).await {
+            t.step_clock(LATER_MS).await;
         }
-        t.step_clock(LATER_MS).await;
     }
+}
+
+/// False if a second began by itself in between, so that nothing can be said.
+async fn goes_back(t: &Table<'_>, bee: &Bee, key: u128, booked: u64, has_begun: bool) -> bool {
+    let begun_at = Instant::now();
+    let drained = draw(bee, key, 1000, Some(booked)).await;
+    assert_eq!((drained.granted, drained.booked), (1000, booked), "{drained:?}");
+    let mut begins_ms = drained.begins_ms;
+    if has_begun {
+        t.step_clock(1_000).await;
+        let begun = draw(bee, key, 0, Some(0)).await;
+        if begun.begins_ms > begins_ms {
+            return false;
+        }
+        draw(bee, key, begun.pool_u / MICRO, None).await;
+        begins_ms = begun.begins_ms;
+    }
+    t.step_clock(-2_000).await;
+    let back = draw(bee, key, 0, Some(970)).await;
+    assert!(back.booked == 0 && back.begins_ms > 0, "{booked} booked, begun {has_begun}: {back:?}");
+    t.step_clock(1_000).await;
+    let then = draw(bee, key, 0, Some(970)).await;
+    t.step_clock(1_000).await;
+    let last = draw(bee, key, 0, Some(970)).await;
+    let begins = [begins_ms, back.begins_ms, then.begins_ms, last.begins_ms];
+    if begun_at.elapsed() >= Duration::from_secs(1) || !begins.is_sorted_by(|before, after| before >= after) {
+        return false;
+    }
+    assert_eq!(then.booked, 970 - booked, "the rest is booked already, begun {has_begun}: {then:?}");
+    // To the millisecond: where in its second each of them was, and a second was stepped.
+    let passed_ms = 1_000 + back.begins_ms - then.begins_ms;
+    let (filled_u, free) = (then.pool_u - back.pool_u, 1_000 - booked);
+    assert!(filled_u <= passed_ms * free * MICRO / 1_000, "{filled_u} in {passed_ms} ms, {free} a second are free");
+    assert_eq!(last.booked, 970, "what was booked before has ended, begun {has_begun}");
+    true
 }
 
 pub async fn hv_63_a_small_or_slow_limit_is_not_booked(t: &Table<'_>) {
