@@ -65,8 +65,19 @@ pub trait Rig: Sized + Send + Sync + 'static {
 
     fn restart(&self, at: usize) -> impl Future<Output = ()> + Send;
 
+    /// From now on every server says that these are there, whenever it is asked; nobody, and the answer is of no use. Not
+    /// called by behaviours that have nothing to do with discovery.
+    fn tell(&self, cluster: &[usize]);
+
+    /// As if stopped: it accepts and reads, and says nothing until it speaks again. What it was asked meanwhile may stay
+    /// unanswered.
+    fn silence(&self, at: usize, silent: bool);
+
     /// Connections that are open, counted at the server.
     fn open(&self, at: usize) -> usize;
+
+    /// Connections that were ever accepted, counted there too.
+    fn accepted(&self, at: usize) -> usize;
 }
 
 /// Waits until it is so.
@@ -105,7 +116,11 @@ macro_rules! conformance {
             pl_23_cancelling_loses_nothing
             pl_86_an_idempotent_request_survives_a_server
             pl_40_what_is_worn_is_replaced_first_and_closed_then
+            pl_52_a_server_that_is_added_is_found_and_filled
+            pl_52_a_server_that_goes_away_is_let_go_of
+            pl_51_discovery_that_fails_changes_nothing_and_goes_on
             pl_81_a_server_that_answers_nothing_is_passed_by
+            pl_87_a_silent_connection_is_closed_and_a_living_one_stays
             pl_101_commands_work_right_after_the_start
             pl_116_counts_add_up
         );

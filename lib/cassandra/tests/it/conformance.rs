@@ -3,6 +3,9 @@
 
 mod relay;
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
 use cassandra_protocol::frame::message_request::RequestBody;
 use honeyflow_cassandra::cluster::Cluster;
 use honeyflow_cassandra::connection::Settings;
@@ -14,6 +17,7 @@ use honeyflow_pool::{Loan, Pool, Server, Settings as PoolSettings, SettingsError
 use crate::network::{Network, address};
 use crate::scripted::{Heard, Say, Script, refuse, text_row};
 use crate::speak::Body;
+use crate::topology;
 
 const STREAMS: u16 = 16;
 const ASK: &str = "SELECT release_version FROM system.local";
@@ -30,6 +34,25 @@ fn answer(heard: &Heard) -> Say {
     }
 }
 
+/// Who is there, as this server's system tables have it.
+fn described(heard: &Heard, itself: usize, cluster: &[usize]) -> Option<Say> {
+    let RequestBody::Query(query) = &heard.request else { return None };
+    let id = |at: usize| u128::try_from(at + 1).unwrap();
+    let rows = match query.query.as_str() {
+        text if text.contains("system.local WHERE") => {
+            let own = || topology::local(id(itself));
+            cluster.contains(&itself).then(own).into_iter().collect()
+        }
+        text if text.contains("system.peers_v2") => {
+            let peer = |at: &usize| topology::peer(id(*at), &["1"], &address(*at).ip().to_string(), 9042);
+            cluster.iter().filter(|at| **at != itself).map(peer).collect()
+        }
+        text if text.contains("system_schema.keyspaces") => Vec::new(),
+        _ => return None,
+    };
+    Some(topology::table(&rows))
+}
+
 async fn ask(mut loan: Loan<Cluster>, text: &str) -> Result<(), Error> {
     Connection::of_loan(&mut loan).query(text, &Options::default()).await.map(drop)
 }
@@ -40,7 +63,10 @@ trait Ground: Send + Sync + 'static {
     fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError>;
     fn stop(&self, at: usize);
     fn restart(&self, at: usize);
+    fn tell(&self, cluster: &[usize]);
+    fn silence(&self, at: usize, silent: bool);
     fn open(&self, at: usize) -> usize;
+    fn accepted(&self, at: usize) -> usize;
 }
 
 struct On<G, const EXCLUSIVE: bool>(G);
@@ -85,37 +111,81 @@ impl<G: Ground, const EXCLUSIVE: bool> Rig for On<G, EXCLUSIVE> {
         self.0.restart(at);
     }
 
+    fn tell(&self, cluster: &[usize]) {
+        self.0.tell(cluster);
+    }
+
+    fn silence(&self, at: usize, silent: bool) {
+        self.0.silence(at, silent);
+    }
+
     fn open(&self, at: usize) -> usize {
         self.0.open(at)
     }
+
+    fn accepted(&self, at: usize) -> usize {
+        self.0.accepted(at)
+    }
 }
 
-impl Ground for Network {
+/// Scripted servers of one mind about who is there.
+struct Scripted {
+    network: Network,
+    told: Arc<Mutex<Vec<usize>>>,
+    silent: Arc<Mutex<BTreeSet<usize>>>,
+}
+
+impl Ground for Scripted {
     fn start(servers: usize) -> Self {
-        Self::of((0..servers).map(|_| Script::new(answer)))
+        let (told, silent) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<Mutex<BTreeSet<usize>>>::default());
+        let script = |at| {
+            let (told, silent) = (Arc::clone(&told), Arc::clone(&silent));
+            Script::new(answer).first(move |heard| match silent.lock().unwrap().contains(&at) {
+                true => Some(Say::Nothing),
+                false => described(heard, at, &told.lock().unwrap()),
+            })
+        };
+        Self { network: Network::of((0..servers).map(script)), told, silent }
     }
 
     fn pool(&self, settings: PoolSettings) -> Result<Pool<Cluster>, SettingsError> {
-        Ok(self.pool(Settings { streams_max: STREAMS, ..Settings::default() }, settings))
+        Ok(self.network.pool(Settings { streams_max: STREAMS, ..Settings::default() }, settings))
     }
 
     fn stop(&self, at: usize) {
-        self.stop(at);
+        self.network.stop(at);
     }
 
     fn restart(&self, at: usize) {
-        self.restart(at);
+        self.network.restart(at);
+    }
+
+    fn tell(&self, cluster: &[usize]) {
+        *self.told.lock().unwrap() = cluster.to_vec();
+    }
+
+    fn silence(&self, at: usize, silent: bool) {
+        let mut all = self.silent.lock().unwrap();
+        if silent {
+            all.insert(at)
+        } else {
+            all.remove(&at)
+        };
     }
 
     fn open(&self, at: usize) -> usize {
-        self.open(at)
+        self.network.open(at)
+    }
+
+    fn accepted(&self, at: usize) -> usize {
+        self.network.accepted(at)
     }
 }
 
 mod shared {
-    honeyflow_pool::conformance!(super::On<super::Network, false>, start_paused = true);
+    honeyflow_pool::conformance!(super::On<super::Scripted, false>, start_paused = true);
 }
 
 mod exclusive {
-    honeyflow_pool::conformance!(super::On<super::Network, true>, start_paused = true);
+    honeyflow_pool::conformance!(super::On<super::Scripted, true>, start_paused = true);
 }

@@ -27,7 +27,7 @@ pub fn row(columns: &Columns) -> speak::Cells {
 }
 
 /// Rows of the same columns.
-fn table(rows: &[Columns]) -> Say {
+pub fn table(rows: &[Columns]) -> Say {
     let columns: Vec<(&str, Type)> =
         rows.first().map(|row| row.iter().map(|(name, kind, _)| (*name, kind.clone())).collect()).unwrap_or_default();
     let rows: Vec<speak::Cells> = rows.iter().map(row).collect();
@@ -50,8 +50,8 @@ pub fn member(id: u128, tokens: &[&str]) -> Columns {
     ]
 }
 
-pub fn local() -> Columns {
-    let mut local = member(1, &["-5", "7"]);
+pub fn local(id: u128) -> Columns {
+    let mut local = member(id, &["-5", "7"]);
     local.push(("partitioner", Type::Text, text("org.apache.cassandra.dht.Murmur3Partitioner")));
     local.push(("rpc_address", Type::Inet, Value::Inet("10.9.9.9".parse().unwrap())));
     local
@@ -88,7 +88,7 @@ async fn told(
 #[tokio::test]
 async fn cq_12_native_addresses_and_ports_are_used_and_the_dialled_one_for_the_server_itself() {
     let peers = vec![peer(2, &["1"], "10.0.0.2", 19042), peer(3, &["2"], "10.0.0.3", 0)];
-    let (topology, dialled, _) = told(local(), peers, None).await;
+    let (topology, dialled, _) = told(local(1), peers, None).await;
     let addresses: Vec<SocketAddr> = topology.members.iter().map(|member| member.address).collect();
     let third = SocketAddr::new("10.0.0.3".parse().unwrap(), dialled.port());
     assert_eq!(addresses, [dialled, "10.0.0.2:19042".parse().unwrap(), third]);
@@ -108,7 +108,7 @@ async fn cq_12_rows_that_lack_something_and_the_server_among_its_own_peers_are_l
         peer(6, &["not a token"], "10.0.0.6", 9042),
         peer(7, &["5"], "10.0.0.7", 9042),
     ];
-    let (topology, _, _) = told(local(), peers, None).await;
+    let (topology, _, _) = told(local(1), peers, None).await;
     let ids: Vec<u128> = topology.members.iter().map(|member| member.id.as_u128()).collect();
     assert_eq!(ids, [1, 7]);
 }
@@ -123,7 +123,7 @@ async fn cq_12_old_servers_have_another_table_of_peers() {
         columns
     };
     let peers = vec![old(2, "10.0.0.2", "10.1.0.2"), old(3, "0.0.0.0", "10.1.0.3")];
-    let (topology, dialled, heard) = told(local(), vec![], Some(peers)).await;
+    let (topology, dialled, heard) = told(local(1), vec![], Some(peers)).await;
     let addresses: Vec<SocketAddr> = topology.members[1..].iter().map(|member| member.address).collect();
     let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), dialled.port());
     assert_eq!(addresses, [at("10.0.0.2"), at("10.1.0.3")]);
@@ -132,7 +132,7 @@ async fn cq_12_old_servers_have_another_table_of_peers() {
 
 #[tokio::test]
 async fn cq_11_another_partitioner_is_noticed() {
-    let mut local = local();
+    let mut local = local(1);
     local[5].2 = text("org.apache.cassandra.dht.RandomPartitioner");
     // Greater than any token of ours; they are servers all the same.
     local[3].2 = Value::Set(vec![text("170141183460469231731687303715884105727")]);

@@ -477,8 +477,22 @@ macro_rules! rig {
                 self.0.host(at).restart();
             }
 
+            fn tell(&self, cluster: &[usize]) {
+                let named = |at: &usize| Server::at(address(*at)).named(format!("server-{at}"));
+                let cluster: Vec<Server> = cluster.iter().map(named).collect();
+                self.0.hosts.values().for_each(|host| host.knows(&cluster));
+            }
+
+            fn silence(&self, at: usize, silent: bool) {
+                self.0.host(at).silent(silent);
+            }
+
             fn open(&self, at: usize) -> usize {
                 self.0.host(at).open()
+            }
+
+            fn accepted(&self, at: usize) -> usize {
+                self.0.host(at).accepted()
             }
         }
     };

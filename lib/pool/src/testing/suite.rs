@@ -256,6 +256,87 @@ pub async fn pl_40_what_is_worn_is_replaced_first_and_closed_then<R: Rig>() {
     eventually("of its size", || rig.open(0) == 2 && pool.status().open == 2).await;
 }
 
+/// Two to each, seeds to begin with, and who else is there is asked.
+fn looking<R: Rig>(rig: &R, seeds: usize) -> Settings {
+    Settings { discovery: true, ..settings(rig, seeds, 2) }
+}
+
+/// Servers of the ring, by the rig's numbers.
+fn known<R: Rig>(rig: &R, pool: &Pool<R::Connector>, servers: usize) -> Vec<usize> {
+    let ring = pool.status().servers;
+    (0..servers).filter(|at| ring.iter().any(|one| one.server.address == rig.server(*at).address)).collect()
+}
+
+/// PL-50 PL-52: one connection more is for asking who is there.
+pub async fn pl_52_a_server_that_is_added_is_found_and_filled<R: Rig>() {
+    let rig = R::start(3).await;
+    rig.tell(&[0, 1]);
+    let pool = full(&rig, looking(&rig, 1), 4).await;
+    assert_eq!(known(&rig, &pool, 3), [0, 1], "the seed and whom it knows");
+    rig.tell(&[0, 1, 2]);
+    pool.control().refresh();
+    eventually("filled, counted at the server", || rig.open(2) >= 2).await;
+    assert_eq!(known(&rig, &pool, 3), [0, 1, 2]);
+    eventually("and no more than that", || {
+        pool.status().open == 6 && (0..3).map(|at| rig.open(at)).sum::<usize>() == 7
+    })
+    .await;
+    let added = pool.status().servers.into_iter().find(|one| one.server.address == rig.server(2).address);
+    let added = added.expect("it is in the ring").server;
+    pool.with(Want::within(PATIENCE).on(&added), R::ask).await.expect("it serves");
+}
+
+/// PL-52 PL-114
+pub async fn pl_52_a_server_that_goes_away_is_let_go_of<R: Rig>() {
+    let rig = R::start(3).await;
+    rig.tell(&[0, 1, 2]);
+    let pool = full(&rig, looking(&rig, 3), 6).await;
+    eventually("a round", || pool.counters().rounds_ok > 0).await;
+    rig.tell(&[0, 1]);
+    pool.control().refresh();
+    eventually("it has left the ring", || known(&rig, &pool, 3) == [0, 1]).await;
+    assert!(pool.counters().rounds_ok >= 3, "not after one word against it");
+    // It may be the one that is asked who is there.
+    eventually("its connections are closed, counted at the server", || rig.open(2) <= 1).await;
+    assert_eq!(pool.status().open, 4);
+    pool.with(Want::within(PATIENCE), R::ask).await.expect("the others serve");
+}
+
+/// PL-51 PL-74: neither a useless answer nor the end of whoever was asked takes anything from anybody.
+pub async fn pl_51_discovery_that_fails_changes_nothing_and_goes_on<R: Rig>() {
+    let rig = R::start(3).await;
+    rig.tell(&[0, 1]);
+    let pool = full(&rig, looking(&rig, 2), 4).await;
+    eventually("a round", || pool.counters().rounds_ok > 0).await;
+    rig.tell(&[]);
+    let failed = pool.counters().rounds_failed;
+    pool.control().refresh();
+    eventually("a round has failed", || pool.counters().rounds_failed > failed).await;
+    eventually("and it is said why", || pool.status().discovery_error.is_some()).await;
+    assert_eq!((known(&rig, &pool, 3), pool.status().open), (vec![0, 1], 4), "nobody has gone");
+    for _ in 0..4 {
+        pool.with(Want::within(PATIENCE), R::ask).await.expect("served all the while");
+    }
+    rig.stop(0).await;
+    rig.tell(&[0, 1, 2]);
+    eventually("the next one is asked", || known(&rig, &pool, 3) == [0, 1, 2]).await;
+    eventually("and whom it knows is filled", || rig.open(2) >= 2).await;
+    eventually("nothing is wrong any more", || pool.status().discovery_error.is_none()).await;
+}
+
+/// PL-87: without any traffic.
+pub async fn pl_87_a_silent_connection_is_closed_and_a_living_one_stays<R: Rig>() {
+    let rig = R::start(2).await;
+    let pool = full(&rig, Settings { heartbeat_idle: SOON, ..settings(&rig, 2, 1) }, 2).await;
+    let down = || pool.status().servers.iter().filter(|one| one.state == ServerState::Down).count();
+    rig.silence(0, true);
+    eventually("it is found", || down() == 1).await;
+    eventually("closed, counted at the server", || rig.open(0) == 0).await;
+    rig.silence(0, false);
+    eventually("replaced", || rig.open(0) == 1 && pool.status().open == 2 && down() == 0).await;
+    assert_eq!((rig.open(1), rig.accepted(1)), (1, 1), "who answers is left alone");
+}
+
 /// PL-81
 pub async fn pl_81_a_server_that_answers_nothing_is_passed_by<R: Rig>() {
     let rig = R::start(3).await;

@@ -1,4 +1,83 @@
-//! The suite that every connector passes, on a cluster in memory, in both modes.
+//! The suite that every connector passes, in both modes: on a cluster in memory, and on lines over sockets.
+
+use honeyflow_pool::{Loan, Pool, Server, Settings, SettingsError, testing::Rig};
+
+use crate::{
+    lines::{self, Line, LineError, Lines},
+    node::Node,
+};
+
+struct OverSockets<const STREAMS: u32>(Vec<Node>);
+
+impl<const STREAMS: u32> Rig for OverSockets<STREAMS> {
+    type Connector = Lines;
+
+    async fn start(servers: usize) -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..servers {
+            nodes.push(Node::start().await);
+        }
+        Self(nodes)
+    }
+
+    fn pool(&self, settings: Settings) -> Result<Pool<Lines>, SettingsError> {
+        Pool::start(Lines::shared(STREAMS), settings)
+    }
+
+    fn server(&self, at: usize) -> Server {
+        Server::at(self.0[at].address())
+    }
+
+    async fn ask(loan: Loan<Lines>) -> Result<(), LineError> {
+        lines::ask(loan, "x").await.map(drop)
+    }
+
+    async fn hang(loan: Loan<Lines>) -> Result<(), LineError> {
+        lines::ask(loan, "hang").await.map(drop)
+    }
+
+    async fn refuse(loan: Loan<Lines>) -> Result<(), LineError> {
+        lines::ask(loan, "!").await.map(drop)
+    }
+
+    async fn ask_once(on: &Line) -> Result<(), LineError> {
+        on.ask("x").await.map(drop)
+    }
+
+    async fn stop(&self, at: usize) {
+        self.0[at].stop().await;
+    }
+
+    async fn restart(&self, at: usize) {
+        self.0[at].restart().await;
+    }
+
+    fn tell(&self, cluster: &[usize]) {
+        let cluster: Vec<Server> = cluster.iter().map(|at| self.0[*at].server(&format!("server-{at}"))).collect();
+        self.0.iter().for_each(|node| node.knows(&cluster));
+    }
+
+    fn silence(&self, at: usize, silent: bool) {
+        self.0[at].mute(silent);
+        self.0[at].pause(silent);
+    }
+
+    fn open(&self, at: usize) -> usize {
+        self.0[at].open()
+    }
+
+    fn accepted(&self, at: usize) -> usize {
+        self.0[at].accepted()
+    }
+}
+
+mod exclusive_lines {
+    honeyflow_pool::conformance!(super::OverSockets<1>);
+}
+
+mod shared_lines {
+    honeyflow_pool::conformance!(super::OverSockets<16>);
+}
 
 mod exclusive {
     honeyflow_pool::conformance!(honeyflow_pool::testing::memory::Exclusive, start_paused = true);

@@ -26,6 +26,7 @@ struct Relays {
 struct Relay {
     stopped: watch::Sender<bool>,
     open: Arc<AtomicUsize>,
+    accepted: AtomicUsize,
 }
 
 impl Relays {
@@ -69,6 +70,7 @@ impl Dial for Relays {
         }
         let server = tokio::time::timeout(within, TcpStream::connect(self.to)).await??;
         let (near, far) = tokio::io::duplex(64 * 1024);
+        relay.accepted.fetch_add(1, Ordering::SeqCst);
         open.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             tokio::select! {
@@ -89,7 +91,8 @@ struct BeforeReal {
 impl Ground for BeforeReal {
     fn start(servers: usize) -> Self {
         let real = Real::server().expect("looked for before");
-        let relay = || Relay { stopped: watch::Sender::new(false), open: Arc::default() };
+        let relay =
+            || Relay { stopped: watch::Sender::new(false), open: Arc::default(), accepted: AtomicUsize::new(0) };
         let relays = Relays { to: real.address, each: (0..servers).map(|_| relay()).collect() };
         Self { real, relays }
     }
@@ -109,12 +112,25 @@ impl Ground for BeforeReal {
         self.relays.each[at].stopped.send_replace(false);
     }
 
+    fn tell(&self, _cluster: &[usize]) {
+        unimplemented!("a real server says what it knows, and relays are unknown to it");
+    }
+
+    fn silence(&self, _at: usize, _silent: bool) {
+        unimplemented!("relays pass on all that is answered");
+    }
+
     fn open(&self, at: usize) -> usize {
         self.relays.each[at].open.load(Ordering::SeqCst)
     }
+
+    fn accepted(&self, at: usize) -> usize {
+        self.relays.each[at].accepted.load(Ordering::SeqCst)
+    }
 }
 
-/// Each behaviour has relays and a pool of its own, so they do not disturb each other.
+/// Each behaviour has relays and a pool of its own, so they do not disturb each other. Discovery and heartbeat need
+/// servers that say what they are told, and are left to the scripted ones.
 async fn whole_suite<R: Rig>() {
     tokio::join!(
         suite::pl_13_the_pool_fills_and_whatever_ends_is_replaced::<R>(),

@@ -53,7 +53,7 @@ async fn cq_12_whatever_a_server_tells_of_its_cluster_can_be_dialled_and_placed_
     for seed in Seeds::new(400) {
         let random = &mut Random(seed.number());
         let old = random.below(2) == 0;
-        let local = told(random, &[local()]);
+        let local = told(random, &[local(1)]);
         let peers = told(random, &[peer(2, &["1", "-9"], "10.0.0.2", 19042), peer(3, &["2"], "10.0.0.3", 0)]);
         let old_peers = told(random, &[old_peer(2, "10.0.0.2", "10.1.0.2"), old_peer(3, "0.0.0.0", "10.1.0.3")]);
         let simple = [("class", "org.apache.cassandra.locator.SimpleStrategy"), ("replication_factor", "2")];

@@ -19,6 +19,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
 use tokio::{io::DuplexStream, sync::watch};
 
 const STREAMS: u32 = 16;
@@ -27,13 +28,17 @@ const STREAMS: u32 = 16;
 #[derive(Clone)]
 pub struct Cluster {
     hosts: Arc<BTreeMap<SocketAddr, Host>>,
+    /// What each of them says when it is asked who is there.
+    told: watch::Sender<String>,
     two: bool,
 }
 
 #[derive(Default)]
 struct Host {
     stopped: watch::Sender<bool>,
+    silent: watch::Sender<bool>,
     open: Arc<AtomicUsize>,
+    accepted: AtomicUsize,
 }
 
 fn address(at: usize) -> SocketAddr {
@@ -42,7 +47,14 @@ fn address(at: usize) -> SocketAddr {
 
 impl Cluster {
     fn new(servers: usize, two: bool) -> Cluster {
-        Cluster { hosts: Arc::new((0..servers).map(|at| (address(at), Host::default())).collect()), two }
+        let hosts = (0..servers).map(|at| (address(at), Host::default()));
+        Cluster { hosts: Arc::new(hosts.collect()), told: watch::Sender::default(), two }
+    }
+
+    fn tell(&self, cluster: &[usize]) {
+        let node = |at: &usize| (format!("node-{at}"), json!({"http": {"publish_address": address(*at).to_string()}}));
+        let nodes: serde_json::Map<_, _> = cluster.iter().map(node).collect();
+        self.told.send_replace(json!({ "nodes": nodes }).to_string());
     }
 
     fn config(&self) -> Config {
@@ -55,18 +67,25 @@ impl Cluster {
     }
 }
 
-async fn answer(request: http::Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
+async fn answer(
+    request: http::Request<Incoming>,
+    told: watch::Receiver<String>,
+    mut silent: watch::Receiver<bool>,
+) -> io::Result<Response<Full<Bytes>>> {
+    let _ = silent.wait_for(|silent| !silent).await;
     let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));
     match request.uri().path() {
         "/hang" => std::future::pending().await,
         "/refuse" => *response.status_mut() = StatusCode::NOT_FOUND,
+        "/_nodes/http" => *response.body_mut() = Full::new(told.borrow().clone().into()),
         _ => {}
     }
     Ok(response)
 }
 
-async fn serve(stream: DuplexStream, two: bool) {
-    let (io, service) = (TokioIo::new(stream), service_fn(answer));
+async fn serve(stream: DuplexStream, two: bool, told: watch::Receiver<String>, silent: watch::Receiver<bool>) {
+    let service = service_fn(move |request| answer(request, told.clone(), silent.clone()));
+    let io = TokioIo::new(stream);
     if two {
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         let _ = builder.max_concurrent_streams(STREAMS).serve_connection(io, service).await;
@@ -85,10 +104,12 @@ impl Dial for Cluster {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let (near, far) = tokio::io::duplex(64 * 1024);
+        let (told, silent) = (self.told.subscribe(), host.silent.subscribe());
+        host.accepted.fetch_add(1, Ordering::SeqCst);
         open.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             tokio::select! {
-                () = serve(far, two) => {}
+                () = serve(far, two, told, silent) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => {}
             }
             open.fetch_sub(1, Ordering::SeqCst);
@@ -144,8 +165,20 @@ macro_rules! rig {
                 self.0.host(at).stopped.send_replace(false);
             }
 
+            fn tell(&self, cluster: &[usize]) {
+                self.0.tell(cluster);
+            }
+
+            fn silence(&self, at: usize, silent: bool) {
+                self.0.host(at).silent.send_replace(silent);
+            }
+
             fn open(&self, at: usize) -> usize {
                 self.0.host(at).open.load(Ordering::SeqCst)
+            }
+
+            fn accepted(&self, at: usize) -> usize {
+                self.0.host(at).accepted.load(Ordering::SeqCst)
             }
         }
     };
