@@ -166,8 +166,13 @@ impl Bucket {
     }
 
     /// Slots: `issued_u` is what all nodes have. Answers what this one has then.
+    ///
+    /// Where the limit has become a rate, nodes that were told before still have theirs. A rate says nothing of how many at
+    /// once: there are as many as before, and the bucket stays one of slots, which is not idle while anybody has some.
     pub fn slots(&mut self, definition: &Definition, has: u64, wants: u64) -> SlotsHeld {
-        (self.version, self.rule) = (definition.version, definition.rule);
+        let is_known = definition.rule.rate_u > 0 && self.rule.rate_u == 0;
+        let burst_u = if is_known { self.rule.burst_u } else { definition.rule.burst_u };
+        (self.version, self.rule) = (definition.version, Rule { burst_u, ..Rule::count(0) });
         let free = (self.rule.burst_u.saturating_sub(self.issued_u)) / MICRO;
         let now_has = if wants <= has { wants } else { has + free.min(wants - has) };
         self.give_back(has);

@@ -246,6 +246,7 @@ macro_rules! hive_suite {
             slots::hv_68_slots_of_the_dead_return
             slots::hv_68_who_has_not_joined_has_no_slots
             slots::hv_68_fewer_slots_are_told_to_everybody
+            slots::hv_68_slots_outlive_a_change_to_a_rate
             slots::hv_72_that_a_node_has_no_slots_is_forgotten
         }
     };

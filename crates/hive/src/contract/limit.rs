@@ -42,14 +42,15 @@ pub enum Request {
     /// is the only write that need not be durable.
     Draw(Vec<Draw>),
     /// All or none: refills each bucket (up to its burst) and takes its cost if every one has it; a refusal leaves all
-    /// untouched. `peek` takes nothing. → `Admitted`, in order, or `Denied`.
+    /// untouched, so that what was used of a window and is more than a lower quota stays known. `peek` takes nothing.
+    /// → `Admitted`, in order, or `Denied`.
     Exact { takes: Vec<Exact>, peek: bool },
     /// Gives back what was taken and not used; never beyond the burst, nor into another window. → `Done`.
     Refund(Vec<Exact>),
     /// Each by itself: the node says how many slots it wants to have in all, numbered; an older number changes nothing and
     /// is told what stands, so that one that went unanswered may be repeated. Fewer: given back. More: as many as are
     /// free. All nodes' slots ≤ burst, in one row, or `over` says by how many a lower limit still finds them above. → `Slots`,
-    /// in order; `Unfit` if the node has no row.
+    /// in order; `Unfit` if the node has no row. Under a rate there are as many as there were before it; never any: its burst.
     Slots { node: NodeId, asks: Vec<Slots> },
     /// Compares the version of the newest definition (`was`; none: not defined) and writes the next, in force after
     /// `after_ms` and two heartbeats of the slowest node, a first one at once. The hive's limits version rises by one and

@@ -232,7 +232,7 @@ pub async fn hv_65_a_calendar_quota_begins_anew_with_its_window(t: &Table<'_>) {
     assert!(matches!(denied.why, Denial::Empty { retry_ms, .. } if retry_ms > day), "{denied:?}");
 }
 
-/// Raised, the difference is there at once; lowered, what was used stays used.
+/// Raised, the difference is there at once; lowered, what was used stays used, also what is more than there may be now.
 pub async fn hv_71_a_quota_that_changes_in_its_window_counts_what_was_used(t: &Table<'_>) {
     let bee = t.bee().await;
     let mut version = set(&bee, "quota", Rule::count(10)).await;
@@ -241,7 +241,7 @@ pub async fn hv_71_a_quota_that_changes_in_its_window_counts_what_was_used(t: &T
     let window = Window { start_ms: now_ms - day, end_ms: now_ms + day };
     let take = |window, permits| vec![Exact { window: Some(window), ..cost("quota", 1, permits) }];
     assert_eq!(exact(&bee, take(window, 6)).await, Ok(vec![4]));
-    for (max, left) in [(20, 14), (8, 2), (5, 0)] {
+    for (max, left) in [(20, 14), (8, 2), (5, 0), (20, 14), (5, 0)] {
         let change = Request::Set { limit: "quota".into(), was: Some(version), rule: Rule::count(max), after_ms: 0 };
         let Reply::Set { version: set, .. } = bee.limit(change).await else { panic!("not set") };
         version = set;
@@ -249,8 +249,16 @@ pub async fn hv_71_a_quota_that_changes_in_its_window_counts_what_was_used(t: &T
             return;
         }
         bee.beat().await;
-        assert_eq!(exact(&bee, take(window, 0)).await, Ok(vec![left]), "{max}");
+        let peek = bee.limit(Request::Exact { takes: take(window, 0), peek: true }).await;
+        let Reply::Admitted { left: found, .. } = peek else { panic!("{peek:?}") };
+        assert_eq!(found[0].pool_u / MICRO, left, "{max}");
+        let denied = exact(&bee, take(window, left + 1)).await.expect_err("one more than is left");
+        assert_eq!(denied.version, version, "{max}");
     }
+    assert_eq!(bee.limit(Request::Refund(vec![cost("quota", 1, 1)])).await, Reply::Done);
+    exact(&bee, take(window, 1)).await.expect_err("five are used, of five");
+    assert_eq!(bee.limit(Request::Refund(vec![cost("quota", 1, 2)])).await, Reply::Done);
+    assert_eq!(exact(&bee, take(window, 2)).await, Ok(vec![0]));
 }
 
 pub async fn hv_69_peek_takes_nothing_and_refund_gives_back(t: &Table<'_>) {

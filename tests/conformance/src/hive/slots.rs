@@ -107,6 +107,34 @@ pub async fn hv_68_fewer_slots_are_told_to_everybody(t: &Table<'_>) {
     assert_eq!(slots(&other, 4, 9).await.has, 2, "as many as there are");
 }
 
+/// Of a limit that has become a rate, nodes that were told otherwise before still hold slots: they count until they are given
+/// back, however long that takes, and a rate says nothing of how many there are.
+pub async fn hv_68_slots_outlive_a_change_to_a_rate(t: &Table<'_>) {
+    let (quiet, other) = (t.bee().await, t.bee().await);
+    let term = other.term("queen").await;
+    let version = set(&quiet, CALLS, Rule::count(5)).await;
+    assert_eq!((slots(&quiet, 1, 3).await.has, slots(&other, 1, 1).await.has), (3, 1));
+    let rate = Request::Set { limit: CALLS.into(), was: Some(version), rule: Rule::rate(500, 1000, 100), after_ms: 0 };
+    assert!(matches!(quiet.limit(rate).await, Reply::Set { .. }));
+    if !t.step_clock(2 * HEARTBEAT_MS.cast_signed() + 1).await {
+        return;
+    }
+    let held = slots(&other, 2, 9).await;
+    assert_eq!((held.has, held.free, held.max), (2, 0, 5), "as many as there were");
+    t.step_clock(600_001).await;
+    let sweep = HiveRequest::Sweep {
+        fence: term.fence(),
+        event_ms: u64::from(u32::MAX),
+        events_max: 10_000,
+        idle_ms: 600_000,
+        rows_max: 100,
+    };
+    assert_eq!(other.call(sweep).await, HiveReply::Swept { events: 0, buckets: 0 }, "some are held");
+    assert_eq!(slots(&other, 3, 9).await.has, 2, "those of who says nothing count");
+    assert_eq!(slots(&quiet, 2, 0).await.has, 0);
+    assert_eq!(slots(&other, 4, 9).await.has, 5);
+}
+
 pub async fn hv_68_who_has_not_joined_has_no_slots(t: &Table<'_>) {
     let bee = t.bee().await;
     let undefined = bee.limit(Request::Slots { node: bee.id, asks: asks(1, 1) }).await;

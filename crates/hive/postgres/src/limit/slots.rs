@@ -43,15 +43,17 @@ impl Hive {
                  held as materialized (select a.n, a.name, a.limit_key, d.version, d.rate_u, d.period_ms, d.burst_u,
                      d.effective_ms, {as_it_was}, h.has, h.wants, greatest(a.seq, coalesce(s.seq, 0)) as seq,
                      case when h.wants <= h.has then h.wants
-                       else h.has + least(greatest(d.burst_u - b.issued_u, 0) / {MICRO}, h.wants - h.has) end as now_has
+                       else h.has + least(greatest(h.most_u - b.issued_u, 0) / {MICRO}, h.wants - h.has) end as now_has,
+                     h.most_u
                    from asked a join defined d using (n)
                    join hive_limit b on b.hive = {hive} and b.name = a.name and b.limit_key = a.limit_key
                    left join hive_share s on s.hive = {hive} and s.name = a.name and s.limit_key = a.limit_key and s.node = {node}
                    cross join lateral (select coalesce(s.has_u, 0) / {MICRO} as has,
-                     case when a.seq > coalesce(s.seq, 0) then a.wants else coalesce(s.has_u, 0) / {MICRO} end as wants offset 0) h
+                     case when a.seq > coalesce(s.seq, 0) then a.wants else coalesce(s.has_u, 0) / {MICRO} end as wants,
+                     case when d.rate_u > 0 and b.rate_u = 0 then b.burst_u else d.burst_u end as most_u offset 0) h
                    where exists (select 1 from hive_node where hive = {hive} and id = {node})),
-                 saved as (update hive_limit l set version = g.version, rate_u = g.rate_u, period_ms = g.period_ms,
-                     burst_u = g.burst_u, issued_u = greatest(l.issued_u - g.has * {MICRO}, 0) + g.now_has * {MICRO}
+                 saved as (update hive_limit l set version = g.version, rate_u = 0, period_ms = 1,
+                     burst_u = g.most_u, issued_u = greatest(l.issued_u - g.has * {MICRO}, 0) + g.now_has * {MICRO}
                    from held g where l.hive = {hive} and l.name = g.name and l.limit_key = g.limit_key),
                  shared as (insert into hive_share(hive, name, limit_key, node, has_u, until_ms, seq)
                    select {hive}, name, limit_key, {node}, now_has * {MICRO}, t.now, seq from held, t

@@ -12,12 +12,14 @@ for i = 3, #ARGV, 4 do
     local has, last = string.match(redis.call('HGET', slots_of(node), limit_key .. limit) or '0 0', '^(%d+) (%d+)$')
     has, last = tonumber(has), tonumber(last)
     if seq <= last then wants = has end
-    local issued_u = tonumber(redis.call('HGET', bucket, 'issued_u') or 0)
-    local free = quotient(math.max(0, rule.burst_u - issued_u), MICRO)
+    local was = redis.call('HMGET', bucket, 'issued_u', 'rate_u', 'burst_u')
+    local issued_u, burst_u = tonumber(was[1] or 0), rule.burst_u
+    -- A rate says nothing of how many at once: as many as before.
+    if rule.rate_u > 0 and was[2] == '0' then burst_u = tonumber(was[3]) end
+    local free = quotient(math.max(0, burst_u - issued_u), MICRO)
     local now_has = wants <= has and wants or has + math.min(free, wants - has)
     issued_u = math.max(0, issued_u - has * MICRO) + now_has * MICRO
-    redis.call('HSET', bucket, 'version', rule.version, 'rate_u', whole(rule.rate_u), 'period_ms', whole(rule.period_ms),
-      'burst_u', whole(rule.burst_u))
+    redis.call('HSET', bucket, 'version', rule.version, 'rate_u', 0, 'period_ms', 1, 'burst_u', whole(burst_u))
     redis.call('HSETNX', bucket, 'pool_u', 0)
     redis.call('HSETNX', bucket, 'pool_ms', now)
     redis.call('HSETNX', bucket, 'reset_ms', 0)
@@ -30,8 +32,8 @@ for i = 3, #ARGV, 4 do
       redis.call('ZREM', k_none, node .. limit_key .. limit)
     end
     local function permits(amount_u) return whole(quotient(math.max(0, amount_u), MICRO)) end
-    held[#held + 1] = {whole(now_has), permits(rule.burst_u - issued_u), permits(issued_u - rule.burst_u),
-      permits(rule.burst_u), rule.version}
+    held[#held + 1] = {whole(now_has), permits(burst_u - issued_u), permits(issued_u - burst_u), permits(burst_u),
+      rule.version}
   end
 end
 return held

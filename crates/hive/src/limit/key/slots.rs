@@ -77,9 +77,9 @@ impl Slots {
         self.unsure
     }
 
-    /// Nobody could take over what is left to others now.
+    /// Nobody could take over what is left to others now, or goes back.
     pub(super) fn keep(&mut self) {
-        (self.yields, self.beyond_since_ns) = (false, None);
+        (self.yields, self.beyond_since_ns, self.give_back_at_ns) = (false, None, None);
     }
 
     fn free(&self) -> u64 {

@@ -447,6 +447,24 @@ fn hv_68_slots_are_lent_and_come_back() {
     assert_eq!(world.attend(), [Effect::Hold { slots: 0 }], "a slot that nobody uses goes back");
 }
 
+/// HV-64: without a store nothing can be given back, and nobody is woken to do so.
+#[test]
+fn hv_64_idle_slots_wake_nobody_while_the_store_is_away() {
+    let mut world = World::of(&Definition::slots("workers", 3));
+    world.ask(1, 1);
+    assert_eq!(granted(&world.holds(START, 1)), [1]);
+    world.freed(1);
+    world.setting.footing = Footing::Closed;
+    assert_eq!(world.changed(), []);
+    world.pass(2_000);
+    assert_eq!(world.attend(), []);
+    assert!(world.key.wake_at_ns() > world.now, "there is nothing to do");
+    world.setting.footing = Footing::Store;
+    world.changed();
+    world.pass(1_000);
+    assert_eq!(world.attend(), [Effect::Hold { slots: 0 }], "it is back");
+}
+
 /// HV-68: whoever can use several asks for them at once, and has as many as there are.
 #[test]
 fn hv_68_of_what_is_wished_for_as_many_are_given_as_are_free() {

@@ -162,6 +162,36 @@ async fn hv_68_slots_over_two_nodes() {
     assert!(limits[0].take(3, SOON).await.is_ok(), "those of a node that left are free");
 }
 
+/// HV-68: at the door nobody waits for what another node still keeps; what that one does not use any more comes all the same.
+#[tokio::test]
+async fn hv_68_slots_that_a_door_no_longer_uses_are_had_by_another() {
+    let store = Store::new();
+    let nodes = [node(&store), node(&store)];
+    let mut limits = Vec::new();
+    for node in &nodes {
+        join(&store, node);
+        limits.push(node.limits.define(&Definition::slots("door", 3)).unwrap());
+    }
+    ready_limit(&limits[0]).await;
+    let begun = std::time::Instant::now();
+    let first = loop {
+        match limits[0].try_take(3).await {
+            Ok(permit) => break permit,
+            Err(denied) => assert!(begun.elapsed() < SOON, "{denied}"),
+        }
+    };
+    assert!(limits[1].try_take(1).await.is_err(), "all of them are in use");
+    drop(first);
+    let had = loop {
+        match limits[1].try_take(3).await {
+            Ok(permit) => break permit,
+            Err(denied) => assert!(begun.elapsed() < SOON, "{denied}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!((store.issued("door"), had.cost()), (3, 3));
+}
+
 /// HV-68: what was taken together is used and given back part by part.
 #[tokio::test]
 async fn hv_68_slots_are_taken_together_and_come_back_one_by_one() {
