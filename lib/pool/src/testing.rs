@@ -65,12 +65,12 @@ pub trait Rig: Sized + Send + Sync + 'static {
 
     fn restart(&self, at: usize) -> impl Future<Output = ()> + Send;
 
-    /// From now on every server says that these are there, whenever it is asked; nobody, and the answer is of no use. Not
-    /// called by behaviours that have nothing to do with discovery.
+    /// From now on every server says that these are there, whenever it is asked; nobody, and the answer is of no use.
+    /// Not called by behaviours that have nothing to do with discovery.
     fn tell(&self, cluster: &[usize]);
 
-    /// As if stopped: it accepts and reads, and says nothing until it speaks again. What it was asked meanwhile may stay
-    /// unanswered.
+    /// As if stopped: it accepts and reads, and says nothing until it speaks again. What it was asked meanwhile may
+    /// stay unanswered.
     fn silence(&self, at: usize, silent: bool);
 
     /// Connections that are open, counted at the server.
