@@ -1,6 +1,12 @@
 //! A request through the pool: checkout, use, and, where that is safe, another try elsewhere or a second one beside it.
 
-use std::{future::Future, panic::Location, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    panic::Location,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use honeyflow_runtime::Moment;
 use tokio::time::{Instant, timeout_at};
@@ -41,6 +47,14 @@ enum Ended<T, E> {
     Good(T),
     Failed { server: Server, error: E, verdict: Verdict, lost: bool, waited: Duration, used: Duration },
     TimedOut { server: Server, waited: Duration, used: Duration },
+}
+
+/// Whether another one may run beside one that takes long.
+enum Overtaker<T, C: Connector> {
+    Lent(Loan<C>),
+    /// It has ended by itself.
+    Needless(Ended<T, C::Error>),
+    None,
 }
 
 impl<'a, C: Connector> Using<'a, C> {
@@ -94,27 +108,76 @@ impl<'a, C: Connector> Using<'a, C> {
         Get::new(self.shared, self.want.clone(), self.site).again(self.tried.clone(), self.due)
     }
 
-    /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts.
+    /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts; if
+    /// one of them fails, the other goes on as if it had been alone.
     async fn one_try<T, F, Fut>(&mut self, mut loan: Loan<C>, f: &F) -> Ended<T, C::Error>
     where
         F: Fn(Loan<C>) -> Fut,
         Fut: Future<Output = Result<T, C::Error>>,
     {
-        let second_after = self.second_after(&loan);
-        let Some(after) = second_after else { return use_loan(self.shared, loan, (self.due, self.by), f).await };
-        let first_runs = self.racing(&mut loan);
-        let mut first = pin!(use_loan(self.shared, loan, (self.due, self.by), f));
+        let (shared, until) = (self.shared, (self.due, self.by));
+        let Some(after) = self.second_after(&loan) else { return use_loan(shared, loan, until, f).await };
         let half_time = Instant::now() + self.by.saturating_duration_since(Instant::now()) / 2;
+        let mut runs = self.racing(&mut loan);
+        let mut first = pin!(use_loan(shared, loan, until, f));
+        // Of the first nothing is boxed: most are never raced.
+        let mut other = None;
+        loop {
+            let mut one = other.as_mut().map_or(first.as_mut(), Pin::as_mut);
+            let mut beside = match self.overtaker(one.as_mut(), after, half_time).await {
+                Overtaker::Needless(ended) => return ended,
+                Overtaker::None => return one.await,
+                Overtaker::Lent(loan) => loan,
+            };
+            self.tried.push(beside.key());
+            let second_runs = self.racing(&mut beside);
+            let mut second = Box::pin(use_loan(shared, beside, until, f));
+            let (ended, second_ended) = tokio::select! {
+                ended = &mut one => (ended, false),
+                ended = &mut second => (ended, true),
+            };
+            match ended {
+                Ended::Good(value) => {
+                    let now = shared.now();
+                    shared.enter(|core, effects| {
+                        core.counters_mut().speculations_won += u64::from(second_ended);
+                        core.overtaken(if second_ended { runs } else { second_runs }, now, effects);
+                    });
+                    return Ended::Good(value);
+                }
+                Ended::Failed { server, error, verdict, .. } => self.remember(server, error, verdict),
+                Ended::TimedOut { server, .. } => {
+                    self.unsure = true;
+                    self.silent.push(server);
+                }
+            }
+            if !second_ended {
+                (other, runs) = (Some(second), second_runs);
+            }
+        }
+    }
+
+    /// A loan for another one beside this, once it has taken too long and there may be one.
+    async fn overtaker<T>(
+        &self,
+        mut one: Pin<&mut impl Future<Output = Ended<T, C::Error>>>,
+        after: Duration,
+        half_time: Instant,
+    ) -> Overtaker<T, C> {
         let may_try_again = (self.tried.len() as u32) < self.tries_max;
+        // What is left of a race has had its second one.
+        if self.tried.len() > 1 && !may_try_again {
+            return Overtaker::None;
+        }
         let mut pause = after;
         loop {
-            if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut first).await {
-                return ended;
-            }
-            if Instant::now() >= self.by {
-                return first.await;
+            if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut one).await {
+                return Overtaker::Needless(ended);
             }
             let (tried, now) = (self.tried.clone(), Instant::now());
+            if now >= self.by {
+                return Overtaker::None;
+            }
             let late = may_try_again && now >= half_time;
             if self.shared.enter(|core, _| core.may_speculate(&tried, late)).unwrap_or(false) {
                 break;
@@ -125,37 +188,11 @@ impl<'a, C: Connector> Using<'a, C> {
                 pause = pause.min(half_time - now);
             }
         }
-        let mut get = pin!(self.get());
-        let beside = tokio::select! {
+        tokio::select! {
             biased;
-            ended = &mut first => return ended,
-            beside = &mut get => beside,
-        };
-        let Ok(mut beside) = beside else { return first.await };
-        self.tried.push(beside.key());
-        let second_runs = self.racing(&mut beside);
-        let mut second = pin!(use_loan(self.shared, beside, (self.due, self.by), f));
-        let (ended, second_won) = tokio::select! {
-            ended = &mut first => (ended, false),
-            ended = &mut second => (ended, true),
-        };
-        match ended {
-            Ended::Good(value) => {
-                let now = self.shared.now();
-                self.shared.enter(|core, effects| {
-                    core.counters_mut().speculations_won += u64::from(second_won);
-                    core.overtaken(if second_won { first_runs } else { second_runs }, now, effects);
-                });
-                return Ended::Good(value);
-            }
-            Ended::Failed { server, error, verdict, .. } => self.remember(server, error, verdict),
-            Ended::TimedOut { server, .. } => {
-                self.unsure = true;
-                self.silent.push(server);
-            }
+            ended = &mut one => Overtaker::Needless(ended),
+            beside = self.get() => beside.map_or(Overtaker::None, Overtaker::Lent),
         }
-        // One has failed: the other may still do better.
-        if second_won { first.await } else { second.await }
     }
 
     /// A try that failed, and was not the last.

@@ -35,21 +35,44 @@ impl Words {
     fn has(&self, name: &str) -> bool {
         self.0.iter().any(|word| word == name)
     }
+
+    /// A campaign takes minutes: a word that it does not know ends it before it begins.
+    fn unknown(&self, options: &[&str], flags: &[&str]) -> Option<&str> {
+        let mut words = self.0.iter().skip(1).map(String::as_str);
+        while let Some(word) = words.next() {
+            let has_value = options.contains(&word) && words.next().is_some();
+            if !has_value && !flags.contains(&word) {
+                return Some(word);
+            }
+        }
+        None
+    }
 }
+
+/// Whether what it must show held.
+type Campaign = fn(&Words) -> Result<bool, String>;
 
 fn main() -> ExitCode {
     let words = Words(std::env::args().skip(1).collect());
-    let came_to = match words.0.first().map(String::as_str) {
+    if words.has("--help") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let (campaign, options, flags): (Campaign, &[_], &[_]) = match words.0.first().map(String::as_str) {
         Some("bee") => return hive::bee::run(&words.0[1..]),
-        Some("embedded") => embedded(&words),
-        Some("hive") => hives(&words),
-        Some("pool") => pools(&words),
+        Some("embedded") => (embedded, &["--rounds", "--signal", "--seed", "--binary"], &[]),
+        Some("hive") => (hives, &["--backend", "--rounds", "--hives", "--seed", "--soak", "--bees"], &["--unfenced"]),
+        Some("pool") => (pools, &["--part", "--rounds", "--callers", "--seed"], &[]),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match came_to {
+    if let Some(word) = words.unknown(options, flags) {
+        eprintln!("`{word}` is unknown here, or lacks its value\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    match campaign(&words) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

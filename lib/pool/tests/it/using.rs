@@ -393,6 +393,36 @@ async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
     }
 }
 
+/// PL-85: one of two is lost, the other is stuck; whichever that is, a third server is asked, and no more than may be tried.
+#[tokio::test]
+async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
+    for (lost, tries) in [(0, 3), (1, 3), (0, 2), (1, 2)] {
+        let nodes = [Node::start().await, Node::start().await, Node::start().await];
+        let settings = Settings {
+            speculate_after: SpeculateAfter::Time(Duration::from_millis(1)),
+            speculate_budget: 100,
+            tries,
+            ..plain(&[&nodes[0], &nodes[1], &nodes[2]])
+        };
+        let pool = full(settings, Lines::shared(10), 6).await;
+        let (calls, both) = (AtomicUsize::new(0), Barrier::new(2));
+        let time = if tries == 3 { crate::PATIENCE } else { Duration::from_secs(2) };
+        let run = pool.with(Want::within(time).idempotent(), |loan| {
+            let (call, both) = (calls.fetch_add(1, Ordering::SeqCst), &both);
+            async move {
+                if call == 2 {
+                    return lines::ask(loan, "x").await;
+                }
+                both.wait().await;
+                if call == lost { lines::ask(loan, "die").await } else { std::future::pending().await }
+            }
+        });
+        let answer = within("an end", run).await;
+        assert_eq!(calls.load(Ordering::SeqCst), tries as usize, "{lost}, {answer:?}");
+        assert_eq!(answer.is_ok(), tries == 3, "{lost}, {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn pl_85_a_second_one_beside_the_first_if_that_is_allowed() {
     let nodes = [Node::start().await, Node::start().await];

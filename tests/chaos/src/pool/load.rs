@@ -34,7 +34,7 @@ pub struct Failure {
     pub due: Instant,
     /// As many servers as a request may be tried at have lost it.
     pub exhausted: bool,
-    /// Two servers at least had it, and the last did not answer.
+    /// Two servers at least had it at once, and neither answered.
     pub by_two: bool,
     pub said: String,
 }
@@ -184,9 +184,8 @@ impl Caller {
                 );
                 tracing_note(&said);
                 if how.is_idempotent() {
-                    let timed_out = error.kind == Kind::UseTimeout;
-                    let (exhausted, by_two) =
-                        (error.tries.len() + 1 >= TRIES, timed_out && error.tries.len() + error.silent.len() > 0);
+                    let exhausted = error.tries.len() + 1 >= TRIES;
+                    let by_two = error.kind == Kind::UseTimeout && !error.silent.is_empty();
                     self.tally.failed(Failure { begun, due: begun + WITHIN, exhausted, by_two, said });
                 }
             }

@@ -27,8 +27,8 @@ pub struct Report {
     pub failed_idempotent: u64,
     /// Of these, the ones that failed although a server was there for long enough.
     pub failed_needlessly: u64,
-    /// The ones that two servers had, and the last did not answer. Of real processes one at a time is struck, so the other was well, and
-    /// waited for it: nobody could have done better. Few they must be all the same.
+    /// The ones that two servers had at once and did not answer. Of real processes one at a time is struck, so one of them
+    /// was well, and waited for the other. Few they must be all the same.
     pub failed_at_two: u64,
     pub wrong: u64,
     pub hung: u64,

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use honeyflow_event::Name;
 use honeyflow_hive::{
-    Reply as HiveReply, Request as HiveRequest,
+    Reply as HiveReply, Request as HiveRequest, Term,
     contract::limit::{Denial, Denied, Draw, Drawn, Exact, Key, MICRO, Reply, Request, Rule, Undefined, Window},
 };
 
@@ -364,6 +364,17 @@ pub async fn deny_cache_outlives_change(t: &Table<'_>) {
     }
 }
 
+/// Of what nobody has asked for in ten minutes.
+pub fn sweep(term: &Term) -> HiveRequest {
+    HiveRequest::Sweep {
+        fence: term.fence(),
+        event_ms: u64::from(u32::MAX),
+        events_max: 10_000,
+        idle_ms: 600_000,
+        rows_max: 100,
+    }
+}
+
 pub async fn hv_72_full_and_idle_buckets_are_swept(t: &Table<'_>) {
     let bee = t.bee().await;
     let term = bee.term("queen").await;
@@ -371,13 +382,7 @@ pub async fn hv_72_full_and_idle_buckets_are_swept(t: &Table<'_>) {
     set(&bee, "quiet", still(20)).await;
     draw(&bee, 1, 0, 10).await;
     exact(&bee, vec![cost("quiet", 1, 1)]).await.expect("admitted");
-    let sweep = HiveRequest::Sweep {
-        fence: term.fence(),
-        event_ms: u64::from(u32::MAX),
-        events_max: 10_000,
-        idle_ms: 600_000,
-        rows_max: 100,
-    };
+    let sweep = sweep(&term);
     assert_eq!(bee.call(sweep.clone()).await, HiveReply::Swept { events: 0, buckets: 0 }, "not full");
     if !t.step_clock(600_001).await {
         return;

@@ -6,7 +6,11 @@ use honeyflow_hive::{
     contract::limit::{Key, Reply, Request, Rule, Slots, SlotsHeld, Undefined},
 };
 
-use super::{Bee, HEARTBEAT_MS, RACERS, Table, bee::fresh_id, limit::set};
+use super::{
+    Bee, HEARTBEAT_MS, RACERS, Table,
+    bee::fresh_id,
+    limit::{set, sweep},
+};
 
 const CALLS: &str = "calls";
 
@@ -122,14 +126,7 @@ pub async fn hv_68_slots_outlive_a_change_to_a_rate(t: &Table<'_>) {
     let held = slots(&other, 2, 9).await;
     assert_eq!((held.has, held.free, held.max), (2, 0, 5), "as many as there were");
     t.step_clock(600_001).await;
-    let sweep = HiveRequest::Sweep {
-        fence: term.fence(),
-        event_ms: u64::from(u32::MAX),
-        events_max: 10_000,
-        idle_ms: 600_000,
-        rows_max: 100,
-    };
-    assert_eq!(other.call(sweep).await, HiveReply::Swept { events: 0, buckets: 0 }, "some are held");
+    assert_eq!(other.call(sweep(&term)).await, HiveReply::Swept { events: 0, buckets: 0 }, "some are held");
     assert_eq!(slots(&other, 3, 9).await.has, 2, "those of who says nothing count");
     assert_eq!(slots(&quiet, 2, 0).await.has, 0);
     assert_eq!(slots(&other, 4, 9).await.has, 5);
