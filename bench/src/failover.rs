@@ -88,6 +88,11 @@ impl Round {
     fn wait(&self) -> Duration {
         Duration::from_micros(self.until_us.saturating_sub(self.since_us)).max(LATE_AT_LEAST)
     }
+
+    /// Until others had all of it.
+    fn whole(&self) -> Duration {
+        self.shards.map_or(self.wait(), |shards| shards.max(self.wait()))
+    }
 }
 
 pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
@@ -111,8 +116,9 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             }
             let Some((place, _)) = &made else { break };
             let mut rounds = rounds(options, place, profile, end)?;
-            rounds.sort_by_key(Round::wait);
-            let waits: Vec<Duration> = rounds.iter().map(Round::wait).collect();
+            rounds.sort_by_key(Round::whole);
+            let mut waits: Vec<Duration> = rounds.iter().map(Round::wait).collect();
+            waits.sort_unstable();
             let mut shards: Vec<Duration> = rounds.iter().filter_map(|round| round.shards).collect();
             shards.sort_unstable();
             for round in rounds.iter().rev().take(SLOWEST_TOLD) {

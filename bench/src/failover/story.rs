@@ -17,7 +17,7 @@ const JUST_BEFORE_US: u64 = 2_000;
 
 /// One line.
 pub fn of(place: &Place, round: &Round) -> String {
-    let wait = round.wait().as_secs_f64();
+    let wait = round.whole().as_secs_f64();
     match events(place, &round.hive) {
         Ok(events) => format!("{wait:.3} s in {}: {}", round.hive, told(&events, round, hive_ahead_us())),
         Err(error) => format!("{wait:.3} s in {}; what happened cannot be read: {error}", round.hive),
@@ -47,8 +47,8 @@ fn hive_ahead_us() -> i64 {
 
 fn told(events: &[Event], round: &Round, ahead_us: i64) -> String {
     let at_us = |event: &Event| event.at_ms.saturating_mul(1000).saturating_add_signed(-ahead_us);
-    let during =
-        |event: &&Event| (round.since_us.saturating_sub(JUST_BEFORE_US)..=round.until_us).contains(&at_us(event));
+    let until_us = round.since_us + u64::try_from(round.whole().as_micros()).unwrap_or(u64::MAX);
+    let during = |event: &&Event| (round.since_us.saturating_sub(JUST_BEFORE_US)..=until_us).contains(&at_us(event));
     let mut parts: Vec<String> = events
         .iter()
         .rev()
@@ -59,6 +59,9 @@ fn told(events: &[Event], round: &Round, ahead_us: i64) -> String {
             format!("{} {lease} ({}) after {after_ms} ms", event.kind, event.cause)
         })
         .collect();
-    parts.push(format!("written after {} ms", round.until_us.saturating_sub(round.since_us) / 1000));
+    parts.push(format!("written as queen after {} ms", round.until_us.saturating_sub(round.since_us) / 1000));
+    if let Some(shards) = round.shards {
+        parts.push(format!("under all shards after {} ms", shards.as_millis()));
+    }
     parts.join(", ")
 }

@@ -312,8 +312,8 @@ impl Member {
             Asked::Behind => self.went_back(result.is_ok()),
             Asked::Mend => {}
             Asked::Sweep => self.swept(&result),
-            Asked::Bury => self.buried_others(result, effects),
-            Asked::Count => self.counted_as_queen(result, effects),
+            Asked::Bury(told) => self.buried_others(told, result, effects),
+            Asked::Count(told) => self.counted_as_queen(told, result, effects),
             Asked::Tally => self.tallied(&result),
             Asked::Look(names) => self.looked(sent, names, result, effects),
             Asked::Take(names) => self.taken(names, result, effects),

@@ -2,6 +2,7 @@
 
 mod lease;
 mod limit;
+mod members;
 mod node;
 mod view;
 
@@ -10,7 +11,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     Fence, NodeId, Reply, Request,
-    contract::{Counts, Event, EventKind, Head, NodeRow},
+    contract::{Counts, Event, EventKind, Head},
 };
 use honeyflow_runtime::Failure;
 use uuid::Uuid;
@@ -22,7 +23,7 @@ pub struct Rows {
     /// Of the next view that is made.
     origin: Uuid,
     view: Option<Stored>,
-    nodes: BTreeMap<NodeId, NodeRow>,
+    nodes: members::Members,
     leases: BTreeMap<Name, Lease>,
     events: BTreeMap<u64, Event>,
     limits: limit::Limits,
@@ -56,7 +57,7 @@ impl Default for Rows {
             server: "memory".into(),
             origin: Uuid::from_u128(1),
             view: None,
-            nodes: BTreeMap::new(),
+            nodes: members::Members::default(),
             leases: BTreeMap::new(),
             events: BTreeMap::new(),
             limits: limit::Limits::default(),

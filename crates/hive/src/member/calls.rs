@@ -19,8 +19,9 @@ pub(super) enum Asked {
     Lineage,
     Behind,
     Mend,
-    Bury,
-    Count,
+    /// With those whose end was told by their beats.
+    Bury(Vec<NodeId>),
+    Count(Vec<NodeId>),
     Tally,
     Sweep,
     Look(Vec<Name>),

@@ -7,6 +7,7 @@
 //! | the queen                   | a sweep has found as much as it may take | another one, a moment later                |
 //! | anyone                      | another's end is due, and its turn      | an early beat, to be told of it             |
 //! | anyone but the queen        | told of it                              | Bury                                        |
+//! | anyone                      | it was not there to be buried           | a beat at once: others were faster          |
 //! | anyone                      | no recent count was published           | Tally, once per beat                        |
 //! | on one machine              | twice a second, while others hold what is wanted | Bury, judged by their locks        |
 //!
@@ -104,7 +105,7 @@ impl Member {
             let due = self.due_burials();
             if !due.is_empty() {
                 self.told = false;
-                return self.call(Asked::Bury, Request::Bury { nodes: due }, effects);
+                return self.call(Asked::Bury(nodes_of(&due)), Request::Bury { nodes: due }, effects);
             }
         }
         if self.now >= self.probe_wake_at() {
@@ -112,7 +113,7 @@ impl Member {
             let cause = "its lock is free";
             let probe = |node| Burial { node, beat: u64::MAX, silent: false, cause: cause.into() };
             let nodes: Vec<Burial> = self.rivals().into_iter().map(probe).collect();
-            self.call(Asked::Bury, Request::Bury { nodes }, effects);
+            self.call(Asked::Bury(Vec::new()), Request::Bury { nodes }, effects);
         }
     }
 
@@ -128,7 +129,7 @@ impl Member {
     }
 
     fn is_burying(&self) -> bool {
-        self.calls.is_open(|asked| matches!(asked, Asked::Bury | Asked::Count))
+        self.calls.is_open(|asked| matches!(asked, Asked::Bury(_) | Asked::Count(_)))
     }
 
     /// When the locks of those who hold what we want are tried. What is being asked is not asked again meanwhile.
@@ -137,13 +138,18 @@ impl Member {
         if watches && !self.is_burying() { self.probe_at } else { Moment::FAR }
     }
 
-    pub(super) fn buried_others(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+    pub(super) fn buried_others(&mut self, told: &[NodeId], result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
         if let Ok(Reply::Buried(buried)) = result {
-            self.note_burials(&buried, effects);
+            self.note_burials(told, &buried, effects);
         }
     }
 
-    fn note_burials(&mut self, buried: &[NodeId], effects: &mut Vec<Effect>) {
+    fn note_burials(&mut self, told: &[NodeId], buried: &[NodeId], effects: &mut Vec<Effect>) {
+        for node in told.iter().filter(|node| !buried.contains(node)) {
+            // Others were faster, and what it held may be ours to take; or it lives, and is watched anew.
+            self.watch.forget(*node);
+            self.trust.sooner(self.now);
+        }
         for node in buried {
             let message = format!("node {node} is dead and was buried");
             effects.push(Effect::Notice { code: "buried", message });
@@ -171,7 +177,7 @@ impl Member {
                 self.tally_due = false;
                 let bury = self.due_burials();
                 let every_ms = millis(self.config.count_every);
-                self.call(Asked::Count, Request::Count { fence, every_ms, bury }, effects);
+                self.call(Asked::Count(nodes_of(&bury)), Request::Count { fence, every_ms, bury }, effects);
             }
             None if std::mem::take(&mut self.tally_due) => self.call(Asked::Tally, Request::Tally, effects),
             _ => {}
@@ -210,11 +216,16 @@ impl Member {
         }
     }
 
-    pub(super) fn counted_as_queen(&mut self, result: Result<Reply, Failure>, effects: &mut Vec<Effect>) {
+    pub(super) fn counted_as_queen(
+        &mut self,
+        told: &[NodeId],
+        result: Result<Reply, Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
         match result {
             Ok(Reply::Counted { counts, buried, .. }) => {
                 self.count.counted(&counts, self.now);
-                self.note_burials(&buried, effects);
+                self.note_burials(told, &buried, effects);
             }
             Ok(Reply::Stale(_)) => {
                 let epoch = self.queen_term().map(Term::epoch).unwrap_or_default();
@@ -229,4 +240,8 @@ impl Member {
             self.count.counted(counts, self.now);
         }
     }
+}
+
+fn nodes_of(burials: &[Burial]) -> Vec<NodeId> {
+    burials.iter().map(|burial| burial.node).collect()
 }

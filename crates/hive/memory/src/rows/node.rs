@@ -43,7 +43,7 @@ impl Rows {
             warm: Vec::new(),
             meta,
         };
-        self.nodes.insert(node, row);
+        self.nodes.insert(row);
         let view = self.view_or_new(now_ms);
         view.max_ttl_ms = view.max_ttl_ms.max(ttl_ms);
         self.event(now_ms, EventKind::Joined, Some(node), None, name);
@@ -53,29 +53,30 @@ impl Rows {
     pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) {
         if planted::on("renew by name only") {
             let name = self.nodes.get(&node).map(|row| row.name.clone());
-            for row in self.nodes.values_mut().filter(|row| Some(&row.name) == name.as_ref()) {
-                (row.beat, row.expires_ms) = (row.beat + 1, now_ms + row.ttl_ms);
+            let same = |row: &&NodeRow| Some(&row.name) == name.as_ref();
+            let namesakes: Vec<NodeId> = self.nodes.values().filter(same).map(|row| row.id).collect();
+            for id in namesakes {
+                self.nodes.change(id, |row| (row.beat, row.expires_ms) = (row.beat + 1, now_ms + row.ttl_ms));
             }
         }
-        let Some(row) = self.nodes.get_mut(&node) else { return };
-        let was = (row.ready, row.eligible);
-        row.beat += 1;
-        row.expires_ms = now_ms + row.ttl_ms;
-        row.engaged_ms = state.engaged_age_ms.map_or(0, |age_ms| (now_ms + ENGAGED_MS).saturating_sub(age_ms));
-        (row.ready, row.eligible, row.warm) = (state.ready, state.eligible, state.warm);
-        let is = (row.ready, row.eligible);
-        for kind in EventKind::of_beat(was, is) {
+        let changed = self.nodes.change(node, |row| {
+            let was = (row.ready, row.eligible);
+            row.beat += 1;
+            row.expires_ms = now_ms + row.ttl_ms;
+            row.engaged_ms = state.engaged_age_ms.map_or(0, |age_ms| (now_ms + ENGAGED_MS).saturating_sub(age_ms));
+            (row.ready, row.eligible, row.warm) = (state.ready, state.eligible, state.warm);
+            (was, (row.ready, row.eligible))
+        });
+        for kind in changed.into_iter().flat_map(|(was, is)| EventKind::of_beat(was, is)) {
             self.event(now_ms, kind, Some(node), None, &"".into());
         }
     }
 
     pub(super) fn status(&self, now_ms: u64, node: NodeId, written: bool) -> Status {
         let member = self.nodes.contains_key(&node);
-        let mut soonest: Vec<&NodeRow> = self.nodes.values().filter(|row| row.id != node).collect();
-        soonest.sort_by_key(|row| (row.expires_ms, row.id));
         let head = self.head(now_ms);
         let too_far_ms = now_ms + head.max_ttl_ms;
-        let ahead = self.nodes.values().any(|row| row.expires_ms > too_far_ms)
+        let ahead = self.nodes.last_expiry_ms().is_some_and(|expires_ms| expires_ms > too_far_ms)
             || head.lineage_ms > now_ms
             || head.counts.counted_ms > now_ms;
         Status {
@@ -96,13 +97,13 @@ impl Rows {
                 .map(|(name, _)| name.clone())
                 .take(SOONEST_MAX)
                 .collect(),
-            soonest: soonest.into_iter().take(SOONEST_MAX).map(watched).collect(),
+            soonest: self.nodes.by_expiry().filter(|row| row.id != node).take(SOONEST_MAX).map(watched).collect(),
             ahead,
         }
     }
 
     pub(super) fn remove(&mut self, now_ms: u64, node: NodeId, kind: EventKind, cause: &Name) {
-        if self.nodes.remove(&node).is_some() {
+        if self.nodes.remove(node).is_some() {
             self.limits.give_back(node);
             self.event(now_ms, kind, Some(node), None, cause);
         }
@@ -127,15 +128,18 @@ impl Rows {
 
     /// Those whose time has run out.
     pub fn expired(&self, now_ms: u64) -> Vec<NodeId> {
-        self.nodes.values().filter(|row| !row.is_alive(now_ms)).map(|row| row.id).collect()
+        self.nodes.by_expiry().take_while(|row| !row.is_alive(now_ms)).map(|row| row.id).collect()
     }
 
     pub(super) fn mend(&mut self, now_ms: u64) -> u64 {
         let mut mended = 0;
-        for row in self.nodes.values_mut() {
-            let right = (row.expires_ms.min(now_ms + row.ttl_ms), row.engaged_ms.min(now_ms + ENGAGED_MS));
-            mended += u64::from(right != (row.expires_ms, row.engaged_ms));
-            (row.expires_ms, row.engaged_ms) = right;
+        let all: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for id in all {
+            self.nodes.change(id, |row| {
+                let right = (row.expires_ms.min(now_ms + row.ttl_ms), row.engaged_ms.min(now_ms + ENGAGED_MS));
+                mended += u64::from(right != (row.expires_ms, row.engaged_ms));
+                (row.expires_ms, row.engaged_ms) = right;
+            });
         }
         if let Some(view) = &mut self.view {
             let right = (view.lineage_ms.min(now_ms), view.counts.counted_ms.min(now_ms));

@@ -113,9 +113,12 @@ fn paused_queen_overwrites_count() {
     assert!(table.request(is_look).is_some());
 }
 
-/// The others wait for her end, look once more, bury her and take over.
-#[test]
-fn hv_44_a_dead_queen_is_buried_and_followed() {
+fn is_bury(request: &Request) -> bool {
+    matches!(request, Request::Bury { .. })
+}
+
+/// A queen has beaten for the last time, and a beat of ours says that she is dead: her burial is asked for.
+fn burying() -> Table {
     let mut table = standing();
     table.nodes.push(node(2));
     let expires_ms = table.head.hive_ms + 5_000;
@@ -126,7 +129,6 @@ fn hv_44_a_dead_queen_is_buried_and_followed() {
     table.soonest = vec![watched(2, 7, expires_ms)];
     table.ring();
     let mut beats = Vec::new();
-    let is_bury = |request: &Request| matches!(request, Request::Bury { .. });
     for millis in 0..6_000 {
         table.pass(1);
         if table.request(is_beat).is_some() {
@@ -135,14 +137,49 @@ fn hv_44_a_dead_queen_is_buried_and_followed() {
         if let Some(Request::Bury { nodes }) = table.request(is_bury) {
             assert_eq!((nodes[0].node, nodes[0].beat, nodes[0].silent), (id(2), 7, false));
             assert!((4_700..4_760).contains(&millis), "at {millis}, after beats at {beats:?}");
-            table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
-            let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
-            assert_eq!(claims[0].epoch, Epoch(3), "at once: it was waited for already");
-            return;
+            return table;
         }
         table.answer_all();
     }
     panic!("never buried; beats at {beats:?}");
+}
+
+/// The others wait for her end, look once more, bury her and take over.
+#[test]
+fn hv_44_a_dead_queen_is_buried_and_followed() {
+    let mut table = burying();
+    table.reply(is_bury, Ok(Reply::Buried(vec![id(2)])));
+    let Some(Request::Take { claims, .. }) = table.request(is_take) else { panic!("{:?}", table.asked) };
+    assert_eq!(claims[0].epoch, Epoch(3), "at once: it was waited for already");
+}
+
+/// HV-92: both were told that she is dead, and another was the first to bury her. What she had is to be taken now, not when
+/// the next beat would be due.
+#[test]
+fn hv_92_who_comes_second_to_a_burial_asks_at_once_what_is_left() {
+    let mut table = burying();
+    assert_eq!(table.request(is_beat), None);
+    table.nodes.retain(|row| row.id != id(2));
+    (table.queen, table.soonest) = (queen(3, None, 0), Vec::new());
+    table.leases = vec![LeaseRow { free: true, ..row(QUEEN, 3, Some(2)) }];
+    table.head.version += 1;
+    table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+    table.beaten();
+    table.seen();
+    table.pass(50);
+    assert!(table.request(is_take).is_some(), "{:?}", table.asked);
+}
+
+/// It lives after all: it is asked about once more, and watched from there.
+#[test]
+fn hv_14_who_could_not_be_buried_is_watched_anew() {
+    let mut table = burying();
+    table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
+    for millis in 0..3_900 {
+        assert_eq!(table.request(is_bury), None, "after {millis} ms");
+        table.answer_all();
+        table.pass(1);
+    }
 }
 
 /// A queen that beats is left alone, however long nobody else does anything.
