@@ -17,6 +17,8 @@ use crate::{
 };
 
 const HEARTBEAT: u64 = 2 * SECOND;
+const BEATS: usize = 2_000;
+const TURNS: usize = 201;
 
 /// What a simulated hive is needed for.
 const SIMULATED: [&str; 3] = ["nodes-1000", "nodes-1000-settle", "nodes-1000-takes"];
@@ -32,7 +34,7 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
         Ok(())
     };
     tell("nodes-1000-view", "MiB", &|| view_mib(nodes))?;
-    tell("nodes-1000-beat", "ratio", &|| Ok(beat_ns(nodes)? / beat_ns(10)?))?;
+    tell("nodes-1000-beat", "ratio", &|| beat_ratio(nodes))?;
     tell("nodes-1000-place", "ms", &|| Ok(place_ms(nodes)))
 }
 
@@ -130,19 +132,23 @@ fn view_mib(nodes: usize) -> Result<f64> {
     Ok((of_nodes + of_leases) as f64 / 1024.0 / 1024.0)
 }
 
-/// Of a beat in memory; a database has an index instead of a sort.
-fn beat_ns(nodes: usize) -> Result<f64> {
-    let mut rows = filled(nodes)?;
-    let mut runs = Vec::new();
-    for _ in 0..9 {
-        let began = Instant::now();
-        for number in 0..200 {
-            let state = State { ready: true, eligible: true, ..State::default() };
-            rows.apply(2_000, Request::Beat { node: id(number % nodes), read_only: false, state })?;
+/// What a beat costs in memory among so many, against one among ten. Both take turns, so that they see the same weather.
+fn beat_ratio(nodes: usize) -> Result<f64> {
+    let mut sides = [(filled(nodes)?, nodes, Vec::new()), (filled(10)?, 10, Vec::new())];
+    for turn in 0..TURNS {
+        for (rows, nodes, ns) in &mut sides {
+            let began = Instant::now();
+            for number in 0..BEATS {
+                let state = State { ready: true, eligible: true, ..State::default() };
+                let now_ms = (turn * BEATS + number + 2_000) as u64;
+                rows.apply(now_ms, Request::Beat { node: id(number % *nodes), read_only: false, state })?;
+            }
+            ns.push(began.elapsed().as_nanos() as f64 / BEATS as f64);
         }
-        runs.push(began.elapsed().as_nanos() as f64 / 200.0);
     }
-    Ok(median(&runs))
+    let [of_many, of_ten] = sides.map(|(_, _, ns)| median(&ns));
+    eprintln!("  nodes-1000-beat: {of_many:.0} ns among {nodes}, {of_ten:.0} ns among 10");
+    Ok(of_many / of_ten)
 }
 
 /// Who should have what of 64 shards, and the order of all nodes for each of them.

@@ -78,10 +78,8 @@ impl Rows {
                 return self.join(now_ms, node, &name, heartbeat_ms, ttl_ms, meta);
             }
             Request::Beat { node, read_only, state } => {
-                if !read_only {
-                    self.renew(now_ms, node, state);
-                }
-                Reply::Beat(Box::new(self.status(now_ms, node, !read_only)))
+                let member = if read_only { self.nodes.contains_key(&node) } else { self.renew(now_ms, node, state) };
+                Reply::Beat(Box::new(self.status(now_ms, node, member, !read_only)))
             }
             Request::Leave { node } => {
                 self.remove(now_ms, node, EventKind::Left, &"".into());

@@ -1,6 +1,6 @@
 //! Limits as a request sees them: [`Limit`] to take from, [`Permit`] for what was taken, [`Denied`] for what was not.
 //!
-//! The short way is one clock reading and one atomic word. Whoever finds that empty goes the long way, under the key's
+//! The short way is one look at the time and one atomic word. Whoever finds that empty goes the long way, under the key's
 //! lock and if need be to the drawing task, and waits there for a word from the store.
 
 use std::{
@@ -445,18 +445,30 @@ impl<'a> Keyed<'a> {
     /// What is in stock here, at once: never asks, never waits.
     #[inline(always)]
     pub fn take_local(&self, cost: u64) -> Option<Permit<'a>> {
-        let state = &self.limit.0;
-        let now_ns = state.clock.now_ns();
-        let taken = match state.keys.whole(self.key) {
-            Some(entry) => self.take_of(entry, now_ns, cost),
-            None => self.take_of_key(now_ns, cost),
-        }?;
+        // What lives a moment longer is alive.
+        let taken = match self.take_at(self.limit.0.clock.soon_ns(), cost) {
+            Some(taken) => taken,
+            None => self.take_now(cost)?,
+        };
         Some(Permit::lent(self.limit, self.key, cost, Origin::Batch(taken.dies)))
     }
 
+    #[cold]
+    fn take_now(&self, cost: u64) -> Option<Taken> {
+        self.take_at(self.limit.0.clock.now_ns(), cost)
+    }
+
     #[inline]
-    fn take_of(&self, entry: &Entry, now_ns: u64, cost: u64) -> Option<Taken> {
-        let taken = entry.stock.take(now_ns, cost)?;
+    fn take_at(&self, at_ns: u64, cost: u64) -> Option<Taken> {
+        match self.limit.0.keys.whole(self.key) {
+            Some(entry) => self.take_of(entry, at_ns, cost),
+            None => self.take_of_key(at_ns, cost),
+        }
+    }
+
+    #[inline]
+    fn take_of(&self, entry: &Entry, at_ns: u64, cost: u64) -> Option<Taken> {
+        let taken = entry.stock.take(at_ns, cost)?;
         if taken.low {
             self.call_for_attention(entry);
         }
@@ -465,8 +477,8 @@ impl<'a> Keyed<'a> {
 
     /// Apart from the rest, which stays small enough to stand where it is called.
     #[inline(never)]
-    fn take_of_key(&self, now_ns: u64, cost: u64) -> Option<Taken> {
-        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, now_ns, cost))?
+    fn take_of_key(&self, at_ns: u64, cost: u64) -> Option<Taken> {
+        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, at_ns, cost))?
     }
 
     /// As much of it as is in stock here, at once; none if nothing is.

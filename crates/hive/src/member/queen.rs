@@ -7,7 +7,7 @@
 //! | the queen                   | a sweep has found as much as it may take | another one, a moment later                |
 //! | anyone                      | another's end is due, and its turn      | an early beat, to be told of it             |
 //! | anyone but the queen        | told of it                              | Bury                                        |
-//! | anyone                      | it was not there to be buried           | a beat at once: others were faster          |
+//! | anyone                      | it could not be buried                  | a beat soon: others are faster              |
 //! | anyone                      | no recent count was published           | Tally, once per beat                        |
 //! | on one machine              | twice a second, while others hold what is wanted | Bury, judged by their locks        |
 //!
@@ -145,10 +145,9 @@ impl Member {
     }
 
     fn note_burials(&mut self, told: &[NodeId], buried: &[NodeId], effects: &mut Vec<Effect>) {
-        for node in told.iter().filter(|node| !buried.contains(node)) {
-            // Others were faster, and what it held may be ours to take; or it lives, and is watched anew.
-            self.watch.forget(*node);
-            self.trust.sooner(self.now);
+        if told.iter().any(|node| !buried.contains(node)) {
+            // Others are faster, and what it held may be ours to take; but their burial may not be seen yet.
+            self.trust.sooner(self.now.after(self.config.retry(0)));
         }
         for node in buried {
             let message = format!("node {node} is dead and was buried");

@@ -1,33 +1,41 @@
-//! The nodes' rows, by id and, as an index of a database has them, by when they expire.
+//! The nodes' rows by id, and by when they expire what a beat tells of them, as an index of a database has it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Deref,
+use std::{collections::BTreeMap, ops::Deref};
+
+use hashbrown::HashMap;
+
+use honeyflow_hive::{
+    NodeId,
+    contract::{NodeRow, Watched},
 };
-
-use honeyflow_hive::{NodeId, contract::NodeRow};
 
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    rows: BTreeMap<NodeId, NodeRow>,
-    by_expiry: BTreeSet<(u64, NodeId)>,
+    rows: HashMap<NodeId, NodeRow>,
+    by_expiry: BTreeMap<(u64, NodeId), Beat>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    number: u64,
+    heartbeat_ms: u64,
+    ttl_ms: u64,
 }
 
 /// To read; whatever changes goes by the index as well.
 impl Deref for Members {
-    type Target = BTreeMap<NodeId, NodeRow>;
+    type Target = HashMap<NodeId, NodeRow>;
 
-    fn deref(&self) -> &BTreeMap<NodeId, NodeRow> {
+    fn deref(&self) -> &HashMap<NodeId, NodeRow> {
         &self.rows
     }
 }
 
 impl Members {
     pub fn insert(&mut self, row: NodeRow) {
-        self.by_expiry.insert((row.expires_ms, row.id));
-        if let Some(was) = self.rows.insert(row.id, row) {
-            self.by_expiry.remove(&(was.expires_ms, was.id));
-        }
+        self.remove(row.id);
+        self.by_expiry.insert((row.expires_ms, row.id), beat_of(&row));
+        self.rows.insert(row.id, row);
     }
 
     pub fn remove(&mut self, node: NodeId) -> Option<NodeRow> {
@@ -42,17 +50,42 @@ impl Members {
         let changed = change(row);
         if row.expires_ms != was_ms {
             self.by_expiry.remove(&(was_ms, node));
-            self.by_expiry.insert((row.expires_ms, node));
         }
+        self.by_expiry.insert((row.expires_ms, node), beat_of(row));
         Some(changed)
     }
 
-    /// Soonest first.
-    pub fn by_expiry(&self) -> impl DoubleEndedIterator<Item = &NodeRow> {
-        self.by_expiry.iter().filter_map(|(_, id)| self.rows.get(id))
+    /// All of them, by id.
+    pub fn in_order(&self) -> Vec<NodeRow> {
+        let mut rows: Vec<NodeRow> = self.rows.values().cloned().collect();
+        rows.sort_unstable_by_key(|row| row.id);
+        rows
     }
 
-    pub fn last_expiry_ms(&self) -> Option<u64> {
-        self.by_expiry.last().map(|(expires_ms, _)| *expires_ms)
+    /// The others, at most so many.
+    pub fn soonest_beside(&self, node: NodeId, max: usize) -> Vec<Watched> {
+        let mut soonest = Vec::with_capacity(max);
+        for (&(expires_ms, id), &Beat { number: beat, heartbeat_ms, ttl_ms }) in &self.by_expiry {
+            if soonest.len() == max {
+                break;
+            }
+            if id != node {
+                soonest.push(Watched { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false });
+            }
+        }
+        soonest
     }
+
+    pub fn last_expiry_ms(&self) -> u64 {
+        self.by_expiry.last_key_value().map_or(0, |((expires_ms, _), _)| *expires_ms)
+    }
+}
+
+fn beat_of(row: &NodeRow) -> Beat {
+    Beat { number: row.beat, heartbeat_ms: row.heartbeat_ms, ttl_ms: row.ttl_ms }
+}
+
+pub fn watched(row: &NodeRow) -> Watched {
+    let NodeRow { id, beat, heartbeat_ms, ttl_ms, expires_ms, .. } = *row;
+    Watched { id, beat, heartbeat_ms, ttl_ms, expires_ms, dead: false }
 }

@@ -5,13 +5,13 @@ use honeyflow_hive::{
     NodeId, Reply,
     contract::{
         Burial, Counts, ENGAGED_MS, EventKind, META_BYTES_MAX, NodeRow, QUEEN, Queen, Refusal, SOONEST_MAX, State,
-        Status, Watched,
+        Status,
     },
     planted,
 };
 use honeyflow_runtime::Failure;
 
-use super::Rows;
+use super::{Rows, members::watched};
 
 impl Rows {
     pub(super) fn join(
@@ -47,10 +47,11 @@ impl Rows {
         let view = self.view_or_new(now_ms);
         view.max_ttl_ms = view.max_ttl_ms.max(ttl_ms);
         self.event(now_ms, EventKind::Joined, Some(node), None, name);
-        Ok(Reply::Joined(Box::new(self.status(now_ms, node, true))))
+        Ok(Reply::Joined(Box::new(self.status(now_ms, node, true, true))))
     }
 
-    pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) {
+    /// Whether it is a member.
+    pub(super) fn renew(&mut self, now_ms: u64, node: NodeId, state: State) -> bool {
         if planted::on("renew by name only") {
             let name = self.nodes.get(&node).map(|row| row.name.clone());
             let same = |row: &&NodeRow| Some(&row.name) == name.as_ref();
@@ -70,15 +71,14 @@ impl Rows {
         for kind in changed.into_iter().flat_map(|(was, is)| EventKind::of_beat(was, is)) {
             self.event(now_ms, kind, Some(node), None, &"".into());
         }
+        changed.is_some()
     }
 
-    pub(super) fn status(&self, now_ms: u64, node: NodeId, written: bool) -> Status {
-        let member = self.nodes.contains_key(&node);
+    pub(super) fn status(&self, now_ms: u64, node: NodeId, member: bool, written: bool) -> Status {
         let head = self.head(now_ms);
         let too_far_ms = now_ms + head.max_ttl_ms;
-        let ahead = self.nodes.last_expiry_ms().is_some_and(|expires_ms| expires_ms > too_far_ms)
-            || head.lineage_ms > now_ms
-            || head.counts.counted_ms > now_ms;
+        let ahead =
+            self.nodes.last_expiry_ms() > too_far_ms || head.lineage_ms > now_ms || head.counts.counted_ms > now_ms;
         Status {
             head,
             member,
@@ -97,7 +97,7 @@ impl Rows {
                 .map(|(name, _)| name.clone())
                 .take(SOONEST_MAX)
                 .collect(),
-            soonest: self.nodes.by_expiry().filter(|row| row.id != node).take(SOONEST_MAX).map(watched).collect(),
+            soonest: self.nodes.soonest_beside(node, SOONEST_MAX),
             ahead,
         }
     }
@@ -124,11 +124,6 @@ impl Rows {
     /// Without having watched it: the caller knows that the node is dead.
     pub fn bury_known(&mut self, node: NodeId, now_ms: u64) {
         self.remove(now_ms, node, EventKind::Buried, &"known to be dead".into());
-    }
-
-    /// Those whose time has run out.
-    pub fn expired(&self, now_ms: u64) -> Vec<NodeId> {
-        self.nodes.by_expiry().take_while(|row| !row.is_alive(now_ms)).map(|row| row.id).collect()
     }
 
     pub(super) fn mend(&mut self, now_ms: u64) -> u64 {
@@ -158,16 +153,5 @@ impl Rows {
             engaged: count(&|row| row.is_engaged(now_ms)),
             ..self.view.as_ref().map(|view| view.counts).unwrap_or_default()
         }
-    }
-}
-
-fn watched(row: &NodeRow) -> Watched {
-    Watched {
-        id: row.id,
-        beat: row.beat,
-        heartbeat_ms: row.heartbeat_ms,
-        ttl_ms: row.ttl_ms,
-        expires_ms: row.expires_ms,
-        dead: false,
     }
 }

@@ -3,18 +3,14 @@
 use super::*;
 use crate::limit::definition::{Definition, SECOND};
 
-const START: u64 = 10 * SECOND;
-
-fn limit() -> Limit {
+fn limit() -> (Limit, Arc<AtomicU64>) {
     let definition = Definition::parse("api", "1000/s").unwrap();
-    let (counter, mock) = quanta::Clock::mock();
-    mock.increment(START);
-    let clock = LocalClock::new(counter);
+    let (clock, hand) = LocalClock::by_hand();
     let terms = Terms::of(&definition).unwrap();
     let standing = Standing::new(16, 500);
     let setting = ArcSwap::from_pointee(standing.setting(&terms));
     let (signals, _) = mpsc::channel(1);
-    Limit(Arc::new(State {
+    let limit = Limit(Arc::new(State {
         name: definition.name.clone(),
         clock: clock.clone(),
         common: Arc::new(Common::new(clock, standing, signals)),
@@ -23,13 +19,29 @@ fn limit() -> Limit {
         ends_ns: AtomicU64::new(u64::MAX),
         keys: Keys::new(definition.keys_max),
         counters: Counters::default(),
-    }))
+    }));
+    (limit, hand)
+}
+
+/// HV-60: a permit can be taken until its batch dies and not after, though most checks only look whether that is far away.
+#[test]
+fn hv_60_a_batch_is_good_to_its_end_and_no_longer() {
+    let (limit, hand) = limit();
+    let now_ns = limit.0.clock.now_ns();
+    // The last moment counts in units of 65 µs.
+    let dies_ns = (now_ns + SECOND) >> 16 << 16;
+    limit.0.keys.find(WHOLE, |entry| entry.stock.install(now_ns, Batch::new(40, dies_ns), 0));
+    for (left_ns, taken) in [(SECOND / 2, true), (SECOND / 1_000, true), (1, true), (0, false)] {
+        hand.store(dies_ns - left_ns - now_ns, Ordering::Relaxed);
+        assert_eq!(limit.whole().take_local(1).is_some(), taken, "{left_ns} ns before its end");
+        assert_eq!(limit.whole().take_local_up_to(2).map(|permit| permit.cost()), taken.then_some(2));
+    }
 }
 
 /// HV-71, HV-72: a key about which little is known stays small, and yet nothing in it outlives a lower limit.
 #[test]
 fn hv_71_a_coming_change_ends_what_is_there_and_makes_nothing() {
-    let Limit(state) = limit();
+    let (Limit(state), _) = limit();
     let now_ns = state.clock.now_ns();
     let [small, drawn] = ["small", "drawn"].map(|key| state.keys.place(keys::hash(key), now_ns));
     for key in [small, drawn] {

@@ -116,8 +116,7 @@ impl Node {
         world.lock().history.began_ns.insert(number, now_ns);
         let process = Process::new(number, id, now_ns);
         let line = Arc::new(Line { world: world.clone(), machine });
-        let (counter, mock) = quanta::Clock::mock();
-        let clock = LocalClock::new(counter);
+        let (clock, hand) = LocalClock::by_hand();
         let config = Config {
             expected_nodes: EXPECTED_NODES,
             clock,
@@ -141,7 +140,7 @@ impl Node {
             world: world.clone(),
             began_ns: now_ns,
             drift_ppm,
-            mock,
+            hand,
             stands: stands.clone(),
             wake: Box::pin(sleep(Duration::ZERO)),
         };
@@ -180,7 +179,7 @@ struct Body {
     world: World,
     began_ns: u64,
     drift_ppm: i64,
-    mock: Arc<quanta::Mock>,
+    hand: Arc<AtomicU64>,
     stands: Arc<Mutex<Stands>>,
     wake: Pin<Box<Sleep>>,
 }
@@ -191,7 +190,7 @@ impl Body {
         let awake_ns = now_ns - self.began_ns - stands.slept_ns - asleep_ns;
         let drift_ns = i128::from(awake_ns) * i128::from(self.drift_ppm) / 1_000_000;
         let local_ns = u64::try_from(i128::from(awake_ns) + drift_ns).unwrap_or(0);
-        self.mock.increment(local_ns.saturating_sub(self.mock.value()));
+        self.hand.fetch_max(local_ns, Ordering::Relaxed);
     }
 
     fn poll_programs(&mut self, context: &mut Context<'_>) {
