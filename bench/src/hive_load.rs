@@ -1,9 +1,10 @@
 //! What a hive asks of its store. `idle-ops` and `queen-ops`: operations per second of a node that does nothing, and of the
 //! queen, through the shipped shell; `engaged-ops`: what a thousand requests a second add to those of a node.
-//! `nodes-1000` and its kin: a thousand simulated nodes.
+//! `nodes-1000` and its kin: a thousand simulated nodes; `nodes-1000-beat-…`: as many rows in a real store.
 //!
 //! One hive for all runs: half of its nodes serve, half do not, and all are counted at the same time.
 
+mod stored;
 mod thousand;
 
 use std::{
@@ -53,7 +54,8 @@ pub fn measure(options: &Options, reporter: &mut Reporter) -> Result<()> {
             }
         }
     }
-    thousand::measure(options.nodes as usize, reporter)
+    thousand::measure(options.nodes as usize, reporter)?;
+    stored::measure(options.nodes as usize, reporter)
 }
 
 /// Counts what a node asks of the store.

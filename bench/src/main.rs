@@ -59,7 +59,7 @@ enum Bench {
     Capture(capture::Options),
     /// The engine alone: `steps-3`, `steps-40`, `idle-cpu`, `idle-memory`
     Engine(EngineOptions),
-    /// A limit's local check: `clock`, `check-1`, `check-2`, `check-keyed`, `engaged-layer`
+    /// A limit's local check: `clock`, `clock-exact`, `check-1`, `check-2`, `check-keyed`, `engaged-layer`
     Limit(limit::Options),
     /// What all nodes together admit of what one central bucket would: a figure per scenario, simulated; `redis-8`, `postgres-8`
     LimitAccuracy(limit_accuracy::Options),
@@ -75,7 +75,7 @@ enum Bench {
     Failover(failover::Options),
     /// What a fence costs: `fenced-delete-<backend>`, `beat-during-fence-<backend>`
     Fence(fence::Options),
-    /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it
+    /// What a hive asks of its store: `idle-ops`, `queen-ops`, `engaged-ops`, `nodes-1000` and what goes with it, on real stores too
     HiveLoad(hive_load::Options),
 }
 

@@ -109,7 +109,7 @@ impl<'a, C: Connector> Using<'a, C> {
     }
 
     /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts; if
-    /// one of them fails, the other goes on as if it had been alone.
+    /// one of them fails and the same may be tried elsewhere, the other goes on as if it had been alone.
     async fn one_try<T, F, Fut>(&mut self, mut loan: Loan<C>, f: &F) -> Ended<T, C::Error>
     where
         F: Fn(Loan<C>) -> Fut,
@@ -121,9 +121,12 @@ impl<'a, C: Connector> Using<'a, C> {
         let mut runs = self.racing(&mut loan);
         let mut first = pin!(use_loan(shared, loan, until, f));
         // Of the first nothing is boxed: most are never raced.
-        let mut other = None;
+        let (mut other, mut may_race) = (None, true);
         loop {
             let mut one = other.as_mut().map_or(first.as_mut(), Pin::as_mut);
+            if !may_race {
+                return one.await;
+            }
             let mut beside = match self.overtaker(one.as_mut(), after, half_time).await {
                 Overtaker::Needless(ended) => return ended,
                 Overtaker::None => return one.await,
@@ -145,7 +148,10 @@ impl<'a, C: Connector> Using<'a, C> {
                     });
                     return Ended::Good(value);
                 }
-                Ended::Failed { server, error, verdict, .. } => self.remember(server, error, verdict),
+                Ended::Failed { server, error, verdict, .. } => {
+                    may_race = self.may_go_elsewhere(verdict);
+                    self.remember(server, error, verdict);
+                }
                 Ended::TimedOut { server, .. } => {
                     self.unsure = true;
                     self.silent.push(server);
@@ -164,11 +170,7 @@ impl<'a, C: Connector> Using<'a, C> {
         after: Duration,
         half_time: Instant,
     ) -> Overtaker<T, C> {
-        let may_try_again = (self.tried.len() as u32) < self.tries_max;
-        // What is left of a race has had its second one.
-        if self.tried.len() > 1 && !may_try_again {
-            return Overtaker::None;
-        }
+        let may_try_again = self.has_tries_left();
         let mut pause = after;
         loop {
             if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut one).await {
@@ -221,18 +223,25 @@ impl<'a, C: Connector> Using<'a, C> {
     /// Whether the same is tried elsewhere. `lost`: its connection has ended with it.
     fn goes_on(&mut self, verdict: Verdict, lost: bool) -> bool {
         let harmless = verdict.executed == Executed::No || self.want.idempotent;
-        let allowed = match verdict.again {
-            Again::Never => false,
-            Again::Elsewhere => true,
-            Again::ElsewhereOnce => !std::mem::replace(&mut self.once_more, true),
-        };
-        let tries_left = (self.tried.len() as u32) < self.tries_max;
-        if !harmless || !allowed || !tries_left || self.want.on.is_some() || self.shared.now() >= self.due {
+        if !harmless || !self.may_go_elsewhere(verdict) || self.want.on.is_some() || self.shared.now() >= self.due {
             return false;
         }
         let tried = self.tried.clone();
         let may = |core: &mut Core<_>| if lost { core.may_retry_lost(&tried) } else { core.may_retry(&tried) };
         self.shared.enter(|core, _| may(core)).unwrap_or(false)
+    }
+
+    fn may_go_elsewhere(&mut self, verdict: Verdict) -> bool {
+        let allowed = match verdict.again {
+            Again::Never => false,
+            Again::Elsewhere => true,
+            Again::ElsewhereOnce => !std::mem::replace(&mut self.once_more, true),
+        };
+        allowed && self.has_tries_left()
+    }
+
+    fn has_tries_left(&self) -> bool {
+        (self.tried.len() as u32) < self.tries_max
     }
 
     /// No connection for a further try: the earlier error says more, if there is one.

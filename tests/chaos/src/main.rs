@@ -92,7 +92,11 @@ fn embedded(words: &Words) -> Result<bool, String> {
     let options = embedded::Options {
         binary: binary.ok_or("name the node's binary with --binary")?,
         rounds: words.number("--rounds", 50)?,
-        kill: words.value("--signal") != Some("term"),
+        kill: match words.value("--signal") {
+            None | Some("kill") => true,
+            Some("term") => false,
+            Some(other) => return Err(format!("--signal: `{other}` is neither kill nor term")),
+        },
         seed: words.number("--seed", 1)?,
     };
     let report = embedded::run(&options)?;

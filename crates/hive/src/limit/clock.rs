@@ -48,7 +48,8 @@ impl LocalClock {
         self.machine_ns(ClockId::Monotonic).wrapping_add(self.begin_ns)
     }
 
-    /// A time that is not past yet, less than three ticks of the kernel (12 ms, mostly) from now.
+    /// A time that is not past yet, at most two ticks of the kernel (8 ms, mostly) from now. Only where a host stands still for
+    /// longer than a tick can it be past.
     #[inline]
     pub fn soon_ns(&self) -> u64 {
         self.machine_ns(ClockId::MonotonicCoarse).wrapping_add(self.ahead_ns)
@@ -87,18 +88,19 @@ mod tests {
         assert!((Duration::from_millis(20)..=began.elapsed()).contains(&passed), "{passed:?}");
     }
 
-    /// HV-60: what is dead is never taken for alive.
+    /// HV-60: what is dead is not taken for alive.
     #[test]
     fn hv_60_soon_is_not_past_and_not_far() {
-        let clock = LocalClock::default();
+        let (clock, began) = (LocalClock::default(), Instant::now());
         let tick_ns = nanos(clock_getres(ClockId::MonotonicCoarse));
-        let (mut behind, mut far) = (0, 0);
-        for _ in 0..100_000 {
+        let (mut readings, mut behind, mut far) = (0, 0, 0);
+        while began.elapsed() < Duration::from_nanos(20 * tick_ns) {
+            readings += 1;
             let (before_ns, soon_ns, after_ns) = (clock.now_ns(), clock.soon_ns(), clock.now_ns());
             behind += u32::from(soon_ns < before_ns);
             far += u32::from(soon_ns > after_ns + TICKS * tick_ns);
         }
-        assert!(behind < 1_000, "{behind}: more than a host that stands still explains");
+        assert!(behind * 50 < readings, "{behind} of {readings}: more than a host that stands still explains");
         assert_eq!(far, 0, "the time of the last tick is in the past");
     }
 

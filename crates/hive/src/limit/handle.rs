@@ -25,7 +25,7 @@ use super::{
     permit::{Grant, Permit, Reservation},
     queue::{Class, Patience, Waiter},
     standing::Standing,
-    stock::{Batch, Taken},
+    stock::{Batch, Late, Taken},
 };
 use crate::contract::NodeId;
 
@@ -445,40 +445,34 @@ impl<'a> Keyed<'a> {
     /// What is in stock here, at once: never asks, never waits.
     #[inline(always)]
     pub fn take_local(&self, cost: u64) -> Option<Permit<'a>> {
-        // What lives a moment longer is alive.
-        let taken = match self.take_at(self.limit.0.clock.soon_ns(), cost) {
-            Some(taken) => taken,
-            None => self.take_now(cost)?,
-        };
+        let taken = match self.limit.0.keys.whole(self.key) {
+            Some(entry) => self.take_of(entry, cost),
+            None => self.take_of_key(cost),
+        }?;
         Some(Permit::lent(self.limit, self.key, cost, Origin::Batch(taken.dies)))
     }
 
-    #[cold]
-    fn take_now(&self, cost: u64) -> Option<Taken> {
-        self.take_at(self.limit.0.clock.now_ns(), cost)
-    }
-
     #[inline]
-    fn take_at(&self, at_ns: u64, cost: u64) -> Option<Taken> {
-        match self.limit.0.keys.whole(self.key) {
-            Some(entry) => self.take_of(entry, at_ns, cost),
-            None => self.take_of_key(at_ns, cost),
-        }
-    }
-
-    #[inline]
-    fn take_of(&self, entry: &Entry, at_ns: u64, cost: u64) -> Option<Taken> {
-        let taken = entry.stock.take(at_ns, cost)?;
+    fn take_of(&self, entry: &Entry, cost: u64) -> Option<Taken> {
+        let taken = match entry.stock.take_by(self.limit.0.clock.soon_ns(), cost) {
+            Ok(taken) => taken,
+            Err(Late) => self.take_late(entry, cost),
+        }?;
         if taken.low {
             self.call_for_attention(entry);
         }
         Some(taken)
     }
 
+    #[cold]
+    fn take_late(&self, entry: &Entry, cost: u64) -> Option<Taken> {
+        entry.stock.take(self.limit.0.clock.now_ns(), cost)
+    }
+
     /// Apart from the rest, which stays small enough to stand where it is called.
     #[inline(never)]
-    fn take_of_key(&self, at_ns: u64, cost: u64) -> Option<Taken> {
-        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, at_ns, cost))?
+    fn take_of_key(&self, cost: u64) -> Option<Taken> {
+        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, cost))?
     }
 
     /// As much of it as is in stock here, at once; none if nothing is.

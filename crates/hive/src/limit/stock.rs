@@ -76,6 +76,9 @@ pub struct Taken {
     pub low: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late;
+
 pub struct Stock {
     older: AtomicU64,
     newer: AtomicU64,
@@ -99,6 +102,25 @@ impl Stock {
         }
         let (left, dies) = take_from(&self.newer, now_ns, cost)?;
         Some(Taken { dies, low: crossed(mark, left, cost) })
+    }
+
+    /// The same without the exact time, by one that is not past yet: what lives then lives now.
+    ///
+    /// # Errors
+    /// Something may have died meanwhile, or will soon: only the exact time tells.
+    #[inline]
+    pub fn take_by(&self, soon_ns: u64, cost: u64) -> Result<Option<Taken>, Late> {
+        let is_late = |word: &AtomicU64| {
+            let batch = Batch::of(word.load(Ordering::Relaxed));
+            batch.count >= cost && batch.dies.is_past(soon_ns)
+        };
+        if is_late(&self.older) {
+            return Err(Late);
+        }
+        match self.take(soon_ns, cost) {
+            None if is_late(&self.newer) => Err(Late),
+            taken => Ok(taken),
+        }
     }
 
     fn is_empty(&self, word: &AtomicU64, now_ns: u64) -> bool {

@@ -137,6 +137,11 @@ impl Config {
     pub(super) fn retry(&self, random: u64) -> Duration {
         between(self.time_to_live / 60, self.time_to_live / 12, random)
     }
+
+    /// Before a dead node is looked for again whom others are about to bury.
+    pub(super) fn look_again(&self, random: u64) -> Duration {
+        between(self.time_to_live / 60, self.time_to_live / 30, random)
+    }
 }
 
 pub(super) fn between(low: Duration, high: Duration, random: u64) -> Duration {

@@ -147,7 +147,8 @@ impl Member {
     fn note_burials(&mut self, told: &[NodeId], buried: &[NodeId], effects: &mut Vec<Effect>) {
         if told.iter().any(|node| !buried.contains(node)) {
             // Others are faster, and what it held may be ours to take; but their burial may not be seen yet.
-            self.trust.sooner(self.now.after(self.config.retry(0)));
+            let random = self.random();
+            self.trust.sooner(self.now.after(self.config.look_again(random)));
         }
         for node in buried {
             let message = format!("node {node} is dead and was buried");

@@ -129,7 +129,8 @@ impl Watch {
 
     /// Whether its end is told by what we have been told so far.
     pub fn burial(&self, node: NodeId) -> Option<Burial> {
-        let seen = self.seen.get(&node)?;
+        // By the last of our beats: who is not told of any more is buried, or lives.
+        let seen = self.seen.get(&node).filter(|seen| Some(seen.until) == self.last)?;
         let burial = |silent, cause: &str| Burial { node, beat: seen.beat, silent, cause: Name::from(cause) };
         if seen.dead {
             return Some(burial(false, "its lock is free"));

@@ -509,7 +509,7 @@ impl<K: Carried> Core<K> {
         allowed
     }
 
-    /// Whether a second one may run beside the first; it counts as made. Never while anybody waits. `late`: half of its
+    /// Whether another one may run beside one that takes long; it counts as made. Never while anybody waits. `late`: half of its
     /// time has gone without an answer. It is as good as lost, and within the budget of further tries, too: those who are
     /// only slow may have used up the other, and while all are stuck nobody earns anything.
     pub fn may_speculate(&mut self, tried: &Tried, late: bool) -> bool {

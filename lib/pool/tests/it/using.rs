@@ -393,10 +393,12 @@ async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
     }
 }
 
-/// PL-85: one of two is lost, the other is stuck; whichever that is, a third server is asked, and no more than may be tried.
+/// PL-85: one of two is lost, the other is stuck; whichever that is, a third server is asked, but no more than may be tried,
+/// nor what is refused everywhere.
 #[tokio::test]
 async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
-    for (lost, tries) in [(0, 3), (1, 3), (0, 2), (1, 2)] {
+    let cases = [("die", 0, 3), ("die", 1, 3), ("die", 0, 2), ("die", 1, 2), ("!bad", 0, 3), ("!bad", 1, 3)];
+    for (ends, lost, tries) in cases {
         let nodes = [Node::start().await, Node::start().await, Node::start().await];
         let settings = Settings {
             speculate_after: SpeculateAfter::Time(Duration::from_millis(1)),
@@ -406,7 +408,8 @@ async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
         };
         let pool = full(settings, Lines::shared(10), 6).await;
         let (calls, both) = (AtomicUsize::new(0), Barrier::new(2));
-        let time = if tries == 3 { crate::PATIENCE } else { Duration::from_secs(2) };
+        let goes_on = ends == "die" && tries == 3;
+        let time = if goes_on { crate::PATIENCE } else { Duration::from_secs(2) };
         let run = pool.with(Want::within(time).idempotent(), |loan| {
             let (call, both) = (calls.fetch_add(1, Ordering::SeqCst), &both);
             async move {
@@ -414,13 +417,39 @@ async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
                     return lines::ask(loan, "x").await;
                 }
                 both.wait().await;
-                if call == lost { lines::ask(loan, "die").await } else { std::future::pending().await }
+                if call == lost { lines::ask(loan, ends).await } else { std::future::pending().await }
             }
         });
         let answer = within("an end", run).await;
-        assert_eq!(calls.load(Ordering::SeqCst), tries as usize, "{lost}, {answer:?}");
-        assert_eq!(answer.is_ok(), tries == 3, "{lost}, {answer:?}");
+        assert_eq!(calls.load(Ordering::SeqCst), if goes_on { 3 } else { 2 }, "{ends}, {lost}, {answer:?}");
+        assert_eq!(answer.is_ok(), goes_on, "{ends}, {lost}, {answer:?}");
     }
+}
+
+/// PL-85: also the last try may have another one beside it.
+#[tokio::test]
+async fn pl_85_a_further_try_is_overtaken_as_the_first_is() {
+    let nodes = [Node::start().await, Node::start().await, Node::start().await];
+    let settings = Settings {
+        speculate_after: SpeculateAfter::Time(Duration::from_millis(1)),
+        speculate_budget: 100,
+        tries: 2,
+        ..plain(&[&nodes[0], &nodes[1], &nodes[2]])
+    };
+    let pool = full(settings, Lines::shared(10), 6).await;
+    let calls = AtomicUsize::new(0);
+    let run = pool.with(Want::within(crate::PATIENCE).idempotent(), |loan| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match call {
+                0 => lines::ask(loan, "overloaded").await,
+                1 => std::future::pending().await,
+                _ => lines::ask(loan, "x").await,
+            }
+        }
+    });
+    assert_eq!(within("an answer", run).await.unwrap(), "x");
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]

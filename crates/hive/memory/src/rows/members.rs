@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, ops::Deref};
 
-use hashbrown::HashMap;
-
 use honeyflow_hive::{
     NodeId,
     contract::{NodeRow, Watched},
@@ -11,7 +9,7 @@ use honeyflow_hive::{
 
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    rows: HashMap<NodeId, NodeRow>,
+    rows: BTreeMap<NodeId, NodeRow>,
     by_expiry: BTreeMap<(u64, NodeId), Beat>,
 }
 
@@ -24,9 +22,9 @@ struct Beat {
 
 /// To read; whatever changes goes by the index as well.
 impl Deref for Members {
-    type Target = HashMap<NodeId, NodeRow>;
+    type Target = BTreeMap<NodeId, NodeRow>;
 
-    fn deref(&self) -> &HashMap<NodeId, NodeRow> {
+    fn deref(&self) -> &BTreeMap<NodeId, NodeRow> {
         &self.rows
     }
 }
@@ -53,13 +51,6 @@ impl Members {
         }
         self.by_expiry.insert((row.expires_ms, node), beat_of(row));
         Some(changed)
-    }
-
-    /// All of them, by id.
-    pub fn in_order(&self) -> Vec<NodeRow> {
-        let mut rows: Vec<NodeRow> = self.rows.values().cloned().collect();
-        rows.sort_unstable_by_key(|row| row.id);
-        rows
     }
 
     /// The others, at most so many.

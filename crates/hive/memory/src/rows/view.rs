@@ -15,7 +15,7 @@ impl Rows {
     pub(super) fn whole(&self, now_ms: u64) -> Reply {
         Reply::View(Box::new(View {
             head: self.head(now_ms),
-            nodes: self.nodes.in_order(),
+            nodes: self.nodes.values().cloned().collect(),
             leases: self.leases.keys().filter_map(|name| self.lease_row(now_ms, name)).collect(),
         }))
     }

@@ -38,6 +38,26 @@ fn hv_60_a_batch_is_good_to_its_end_and_no_longer() {
     }
 }
 
+/// The older one is used up before the newer one is begun, to its last moment; after that it is in nobody's way.
+#[test]
+fn hv_60_the_batch_that_dies_first_is_used_first() {
+    let (limit, hand) = limit();
+    let now_ns = limit.0.clock.now_ns();
+    limit.0.keys.find(WHOLE, |entry| {
+        entry.stock.install(now_ns, Batch::new(2, now_ns + SECOND), 0);
+        entry.stock.install(now_ns, Batch::new(3, now_ns + 2 * SECOND), 0);
+    });
+    let take = || limit.whole().take_local(1).is_some();
+    let left = |at_ns| limit.0.keys.find(WHOLE, |entry| entry.stock.left(at_ns));
+    hand.store(SECOND - SECOND / 1_000, Ordering::Relaxed);
+    assert!(take());
+    assert_eq!((left(now_ns), left(now_ns + SECOND)), (Some(4), Some(3)), "of the older");
+    hand.store(SECOND, Ordering::Relaxed);
+    assert_eq!([take(), take()], [true, true]);
+    hand.store(2 * SECOND - SECOND / 1_000, Ordering::Relaxed);
+    assert_eq!([take(), take()], [true, false]);
+}
+
 /// HV-71, HV-72: a key about which little is known stays small, and yet nothing in it outlives a lower limit.
 #[test]
 fn hv_71_a_coming_change_ends_what_is_there_and_makes_nothing() {

@@ -164,7 +164,7 @@ fn hv_92_who_comes_second_to_a_burial_asks_soon_what_is_left() {
         table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
         table.pass(99);
         assert_eq!((table.request(is_bury), table.request(is_beat)), (None, None), "not again and again");
-        table.pass(1);
+        table.pass(101);
         table.beaten();
     }
     table.nodes.retain(|row| row.id != id(2));
@@ -172,11 +172,12 @@ fn hv_92_who_comes_second_to_a_burial_asks_soon_what_is_left() {
     table.leases = vec![LeaseRow { free: true, ..row(QUEEN, 3, Some(2)) }];
     table.head.version += 1;
     table.reply(is_bury, Ok(Reply::Buried(Vec::new())));
-    table.pass(100);
+    table.pass(200);
     table.beaten();
     table.seen();
     table.pass(50);
     assert!(table.request(is_take).is_some(), "{:?}", table.asked);
+    assert_eq!((table.request(is_bury), table.request(is_beat)), (None, None), "she is not there any more");
 }
 
 /// A queen that beats is left alone, however long nobody else does anything.
