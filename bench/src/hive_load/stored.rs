@@ -31,6 +31,10 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
                 continue;
             }
         };
+        // Makes what a hive stands in, where that is a file.
+        for count in [nodes, FEW] {
+            place.ledger(&hive_of(count))?;
+        }
         let [many, few] = crate::runtime()?.block_on(beats_ms(&place, nodes, reporter.runs))?;
         let figure = Box::leak(figure.into_boxed_str());
         let peer = Some(("ten nodes", few));
@@ -60,9 +64,13 @@ async fn beats_ms(place: &Place, nodes: usize, runs: u32) -> Result<[Vec<f64>; 2
     Ok(medians)
 }
 
+fn hive_of(count: usize) -> String {
+    format!("of-{count}")
+}
+
 /// A hive of so many, and one of them.
 async fn joined(place: &Place, count: usize) -> Result<(Arc<dyn HiveStore>, NodeId)> {
-    let store = place.open(&format!("of-{count}")).await?;
+    let store = place.open(&hive_of(count)).await?;
     let nodes: Vec<NodeId> = (0..count).map(|_| NodeId(Uuid::new_v4())).collect();
     for (number, node) in nodes.iter().enumerate() {
         let join = Request::Join {

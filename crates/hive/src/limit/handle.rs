@@ -445,16 +445,17 @@ impl<'a> Keyed<'a> {
     /// What is in stock here, at once: never asks, never waits.
     #[inline(always)]
     pub fn take_local(&self, cost: u64) -> Option<Permit<'a>> {
+        let soon_ns = self.limit.0.clock.soon_ns();
         let taken = match self.limit.0.keys.whole(self.key) {
-            Some(entry) => self.take_of(entry, cost),
-            None => self.take_of_key(cost),
+            Some(entry) => self.take_of(entry, soon_ns, cost),
+            None => self.take_of_key(soon_ns, cost),
         }?;
         Some(Permit::lent(self.limit, self.key, cost, Origin::Batch(taken.dies)))
     }
 
     #[inline]
-    fn take_of(&self, entry: &Entry, cost: u64) -> Option<Taken> {
-        let taken = match entry.stock.take_by(self.limit.0.clock.soon_ns(), cost) {
+    fn take_of(&self, entry: &Entry, soon_ns: u64, cost: u64) -> Option<Taken> {
+        let taken = match entry.stock.take_by(soon_ns, cost) {
             Ok(taken) => taken,
             Err(Late) => self.take_late(entry, cost),
         }?;
@@ -471,8 +472,8 @@ impl<'a> Keyed<'a> {
 
     /// Apart from the rest, which stays small enough to stand where it is called.
     #[inline(never)]
-    fn take_of_key(&self, cost: u64) -> Option<Taken> {
-        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, cost))?
+    fn take_of_key(&self, soon_ns: u64, cost: u64) -> Option<Taken> {
+        self.limit.0.keys.find(self.key, |entry| self.take_of(entry, soon_ns, cost))?
     }
 
     /// As much of it as is in stock here, at once; none if nothing is.
