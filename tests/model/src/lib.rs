@@ -39,8 +39,9 @@ pub struct Beginning {
 }
 
 /// Two faults wherever they fall into a heartbeat of a hive at rest and the 2 s after it, and two that fall close to each
-/// other into a succession. Clocks: exact, the queen's slow, the queen's fast.
-pub const TESTED: [Beginning; 4] = {
+/// other into a succession. Clocks: exact, the queen's slow, the queen's fast; in a succession exact, and those of her
+/// successors apart, so that one of them asks while the other takes.
+pub const TESTED: [Beginning; 5] = {
     const fn depth(first_ms: u64, next_ms: u64) -> Depth {
         Depth { faults: 2, first_within: Duration::from_millis(first_ms), next_within: Duration::from_millis(next_ms) }
     }
@@ -50,6 +51,7 @@ pub const TESTED: [Beginning; 4] = {
         Beginning { drifts: [-49, 49, 0], queen_died: false, depth: rest },
         Beginning { drifts: [49, -49, 0], queen_died: false, depth: rest },
         Beginning { drifts: [0, 0, 0], queen_died: true, depth: depth(1_700, 700) },
+        Beginning { drifts: [0, 49, -49], queen_died: true, depth: depth(1_700, 700) },
     ]
 };
 
