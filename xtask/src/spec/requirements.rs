@@ -1,4 +1,4 @@
-//! What `docs/spec` knows: a line `- **OB-7** …` is a requirement; a paragraph that begins with `Tests:` names tests
+//! The requirements in `docs/spec`: a line `- **OB-7** …` is a requirement; a paragraph that begins with `Tests:` names tests
 //! that must exist under exactly these names.
 
 use std::collections::btree_map::Entry;
@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::id::Id;
 
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct Requirements {
     ids: BTreeMap<Id, String>,
     retired: BTreeSet<Id>,
     tests: Vec<String>,
 }
 
-/// Longer than this a requirement has become two.
+/// A longer requirement should be two.
 const LINE_CHARS_MAX: usize = 220;
 
-impl Known {
-    /// Takes in one document; the error names the line.
+impl Requirements {
+    /// Adds one document; an error names the line.
     pub fn read(&mut self, file: &str, text: &str) -> Result<(), String> {
         let mut names_tests = false;
         for (index, line) in text.lines().enumerate() {
@@ -50,7 +50,7 @@ impl Known {
         self.ids.contains_key(&id)
     }
 
-    /// What must have a test, with the file it stands in.
+    /// The requirements that need a test, with their file.
     pub fn living(&self) -> impl Iterator<Item = (Id, &str)> {
         let all = self.ids.iter().map(|(id, file)| (*id, file.as_str()));
         all.filter(|(id, _)| !self.retired.contains(id))
@@ -67,16 +67,16 @@ mod tests {
 
     #[test]
     fn requirements_and_named_tests_are_read() {
-        let mut known = Known::default();
-        known.read("a.md", "# Title\n\n- **OB-7** One.\n- **OB-8** Retired: two.\n- plain\n  Tests: `a_b`,\n  `c`, `d`\nsee `this` and **OB-9**\n`or` that\n").unwrap();
-        assert_eq!(known.living().map(|(id, _)| id.to_string()).collect::<Vec<_>>(), ["OB-7"]);
-        assert!(known.has(Id::written("OB-8").unwrap()));
-        assert_eq!(known.tests().collect::<Vec<_>>(), ["a_b", "c", "d"]);
+        let mut requirements = Requirements::default();
+        requirements.read("a.md", "# Title\n\n- **OB-7** One.\n- **OB-8** Retired: two.\n- plain\n  Tests: `a_b`,\n  `c`, `d`\nsee `this` and **OB-9**\n`or` that\n").unwrap();
+        assert_eq!(requirements.living().map(|(id, _)| id.to_string()).collect::<Vec<_>>(), ["OB-7"]);
+        assert!(requirements.has(Id::written("OB-8").unwrap()));
+        assert_eq!(requirements.tests().collect::<Vec<_>>(), ["a_b", "c", "d"]);
     }
 
     #[test]
     fn doubled_unreadable_and_overlong_lines_are_errors() {
-        let read = |text: &str| Known::default().read("a.md", text).unwrap_err();
+        let read = |text: &str| Requirements::default().read("a.md", text).unwrap_err();
         assert_eq!(read("- **OB-7** One.\n- **OB-7** Two.\n"), "a.md:2: OB-7 stands already in a.md");
         assert!(read("- **Note** this\n").starts_with("a.md:1: "));
         assert!(read(&format!("- **OB-7** {}\n", "x".repeat(LINE_CHARS_MAX))).contains("longer"));
