@@ -15,7 +15,7 @@ fn pl_11_deficits_are_served_in_turn_and_servers_in_back_off_are_passed_over() {
     world.core.servers.get_mut(first.server).unwrap().connecting.next_try = world.now.after(ms(50));
     world.opens.clear();
     world.reconcile();
-    assert_eq!(started(&world), ["s2"], "its turn was next, and the failed one is left alone");
+    assert_eq!(started(&world), ["s2"], "its turn was next, and the failed server is in back-off");
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn pl_12_few_connects_at_a_time_per_server_and_per_pool() {
 }
 
 #[test]
-fn pl_13_open_and_opening_make_the_target_whatever_happens() {
+fn pl_13_open_and_opening_connections_always_make_the_target() {
     let mut world = World::full(&quiet(), 2);
     assert_eq!(world.core.open_count(), 4);
     let lent = world.lent();
@@ -41,7 +41,7 @@ fn pl_13_open_and_opening_make_the_target_whatever_happens() {
     world.core.abandoned(&open, &mut world.effects);
     world.after();
     world.reconcile();
-    assert_eq!(world.opens.len(), 1, "a connect that went without a word is made anew");
+    assert_eq!(world.opens.len(), 1, "a connect that ended without a result is made again");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn pl_14_a_refused_login_is_not_hurried() {
     for _ in 0..4 {
         world.reconcile();
         let open = world.opens.pop().expect("due");
-        let failed = Failed::of(Kind::Login, "wrong password");
+        let failed = ConnectFailure::of(Kind::Login, "wrong password");
         world.core.failed(&open, &failed, world.now, &mut world.effects);
         world.core.hurry(server(1).address, world.now, &mut world.effects);
         let next = world.core.servers.get(open.server).unwrap().connecting.next_try;
@@ -113,7 +113,8 @@ fn pl_14_a_refused_login_is_not_hurried() {
     assert_eq!(world.core.status(world.now).servers[0].last_error.as_deref(), Some("wrong password"));
 }
 
-/// PL-91: once a server that is only starting would have let us in, somebody is called; once, until it was good again.
+/// PL-91: when a login is refused for longer than a starting server takes, one alarm is raised, and the next one only
+/// after a login has succeeded.
 #[test]
 fn pl_91_a_login_that_stays_refused_raises_an_alarm() {
     let mut world = World::new(&Settings { connections_per_server: Some(1), ..quiet() }, 1);
@@ -127,7 +128,7 @@ fn pl_91_a_login_that_stays_refused_raises_an_alarm() {
             world.core.died(key, "ended", world.now.after(Duration::from_secs(60)), &mut world.effects);
             world.after();
         } else {
-            let failed = Failed::of(Kind::Login, "wrong password");
+            let failed = ConnectFailure::of(Kind::Login, "wrong password");
             world.core.failed(&open, &failed, world.now, &mut world.effects);
         }
         let refused = Change::LoginRefused { id: server(1).id, why: "wrong password".into() };
@@ -138,13 +139,13 @@ fn pl_91_a_login_that_stays_refused_raises_an_alarm() {
     assert_eq!(world.core.counters().logins_refused, 7);
 }
 
-/// PL-168: whoever looks for servers leaves those alone that refused us, and what it is refused counts.
+/// PL-168: discovery does not ask servers that refused the login, and a login that discovery is refused counts.
 #[test]
-fn pl_168_a_refused_login_holds_for_everybody() {
+fn pl_168_a_refused_login_holds_for_pool_and_discovery() {
     let mut world = World::new(&quiet(), 2);
     let address = server(1).address;
     assert_eq!(world.core.login_wait(address, world.now), None);
-    let failed = Failed::of(Kind::Login, "wrong password");
+    let failed = ConnectFailure::of(Kind::Login, "wrong password");
     world.core.login_refused(address, &failed, world.now, &mut world.effects);
     assert_eq!(world.core.login_wait(address, world.now.after(ms(999))).as_deref(), Some("wrong password"));
     assert_eq!(world.core.login_wait(address, world.now.after(ms(1000))), None);
@@ -153,8 +154,8 @@ fn pl_168_a_refused_login_holds_for_everybody() {
     assert!(world.opens.iter().all(|open| open.to == server(2)), "the pool leaves it alone as well");
 }
 
-/// PL-168: at an address that another had before, the one that is there now is left alone; and only for as long as it is
-/// the login that is wrong.
+/// PL-168: if a leaving server had the same address, only the current server waits after the refused login, and only
+/// while the login is its last error.
 #[test]
 fn pl_168_a_refused_login_is_kept_with_the_server_that_is_there_now() {
     let mut world = World::full(&quiet(), 1);
@@ -165,22 +166,26 @@ fn pl_168_a_refused_login_is_kept_with_the_server_that_is_there_now() {
     let key = world.core.server_key(&successor.id).expect("joined");
     world.reconcile();
     let opens = [world.opens.pop().expect("due"), world.opens.pop().expect("two at once")];
-    let failed = Failed::of(Kind::Login, "wrong password");
+    let failed = ConnectFailure::of(Kind::Login, "wrong password");
     world.core.login_refused(address, &failed, world.now, &mut world.effects);
     let row = |world: &World, key| world.core.servers.get(key).map(|row| (row.last_error.clone(), row.connecting));
     assert_eq!(row(&world, before).expect("on loan").0, None);
     let (said, connecting) = row(&world, key).expect("there");
     assert_eq!(said.map(|trouble| trouble.kind), Some(Kind::Login));
     world.fail(&opens[0], false);
-    assert_eq!(row(&world, key).expect("there").1.next_try, connecting.next_try, "no sooner for another failure");
+    assert_eq!(
+        row(&world, key).expect("there").1.next_try,
+        connecting.next_try,
+        "another failure does not shorten the wait"
+    );
     world.now = world.now.after(ms(1000));
     world.fail(&opens[1], true);
     assert!(row(&world, key).expect("there").1.next_try > world.now);
-    assert_eq!(world.core.login_wait(address, world.now), None, "nobody listens: no login is refused");
+    assert_eq!(world.core.login_wait(address, world.now), None, "the connect was refused, not the login");
 }
 
-/// PL-14: a server that greets and hangs up on the first request is not dialled at the pace of requests, whoever finds
-/// its connection broken.
+/// PL-14: a server that greets and hangs up on the first request is not redialled for each request, wherever the
+/// broken connection is found.
 #[test]
 fn pl_14_a_young_connection_found_broken_counts_as_a_failed_connect() {
     let at_checkin = |world: &mut World| {
@@ -214,17 +219,17 @@ fn pl_14_a_young_connection_found_broken_counts_as_a_failed_connect() {
     }
 }
 
-/// PL-140: what is under way may end on a connection that takes no more, and is not waited for once its caller has left.
+/// PL-140: requests in flight may finish after a goodbye, but the pool does not wait for orphans.
 #[test]
 fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
     for ending in [Ending::Answered, Ending::CutOff] {
         let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
         let loans = [world.lent(), world.lent()];
         world.effects.reconcile = false;
-        world.core.goes(loans[0].connection, world.now, &mut world.effects);
+        world.core.on_goodbye(loans[0].connection, world.now, &mut world.effects);
         assert!(world.effects.reconcile, "it is replaced");
         world.after();
-        assert_eq!((world.core.open_count(), world.core.crowd()), (0, (0, 2, 0)), "both are under way");
+        assert_eq!((world.core.open_count(), world.core.usage()), (0, (0, 2, 0)), "both are in flight");
         world.back(&loans[0]);
         assert!(world.core.records().len() == 1, "the other is");
         world.end(&loans[1], ending);
@@ -232,28 +237,28 @@ fn pl_140_a_connection_that_takes_no_more_ends_with_its_last_request() {
     }
 }
 
-/// PL-140 PL-14: a server may say goodbye after every so many requests, and is dialled again at once for as long as it
-/// answers any. One that never does is dialled with pauses.
+/// PL-140 PL-14: a server may say goodbye after every few requests, and is redialled at once if it has answered at
+/// least one. A server that never answers is redialled with pauses.
 #[test]
-fn pl_140_a_goodbye_after_answers_is_not_held_against_the_server() {
-    let unanswered = |world: &mut World, lent: &Lent<Wire>| world.end(lent, Ending::Finished);
-    let answered = |world: &mut World, lent: &Lent<Wire>| world.back(lent);
-    let judged_elsewhere = |world: &mut World, lent: &Lent<Wire>| {
+fn pl_140_a_goodbye_after_answers_is_not_a_failure_of_the_server() {
+    let unanswered = |world: &mut World, lent: &LentConnection<Wire>| world.end(lent, Ending::Finished);
+    let answered = |world: &mut World, lent: &LentConnection<Wire>| world.back(lent);
+    let judged_by_caller = |world: &mut World, lent: &LentConnection<Wire>| {
         world.end(lent, Ending::Finished);
-        world.core.heard_on(lent.connection);
+        world.core.mark_answered(lent.connection);
     };
-    let late = |world: &mut World, lent: &Lent<Wire>| {
+    let late = |world: &mut World, lent: &LentConnection<Wire>| {
         world.end(lent, Ending::CutOff);
-        world.core.orphan_over(lent.connection, world.now, true, world.now, &mut world.effects);
+        world.core.end_orphan(lent.connection, world.now, true, world.now, &mut world.effects);
     };
-    let uses = [unanswered as fn(&mut World, &Lent<Wire>), answered, judged_elsewhere, late];
+    let uses = [unanswered as fn(&mut World, &LentConnection<Wire>), answered, judged_by_caller, late];
     for (used, failures) in uses.into_iter().zip([1, 0, 0, 0]) {
         let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
         let lent = world.lent();
         used(&mut world, &lent);
         let under_way = world.lent();
         for _ in 0..2 {
-            world.core.goes(lent.connection, world.now, &mut world.effects);
+            world.core.on_goodbye(lent.connection, world.now, &mut world.effects);
             world.after();
         }
         let row = world.core.servers.get(world.key(1)).expect("there");
@@ -264,9 +269,9 @@ fn pl_140_a_goodbye_after_answers_is_not_held_against_the_server() {
     }
 }
 
-/// PL-140: a goodbye that nobody has told of yet is found by whoever would be given the connection.
+/// PL-140: a checkout finds a goodbye that the watcher has not reported yet.
 #[test]
-fn pl_140_nobody_is_given_a_connection_that_takes_no_more() {
+fn pl_140_a_checkout_never_gets_a_connection_that_takes_no_more() {
     let mut world = World::shared(&Settings { connections_per_server: Some(2), ..quiet() }, 1, 2);
     let first = world.lent();
     first.carried.leaving.set(true);
@@ -275,12 +280,12 @@ fn pl_140_nobody_is_given_a_connection_that_takes_no_more() {
     world.queued();
     assert_eq!(world.core.open_count(), 1, "it is replaced");
     world.back(&first);
-    assert!(world.core.records().len() == 1, "and closed once what was under way has ended");
+    assert!(world.core.records().len() == 1, "and closed after its last request has ended");
 }
 
-/// PL-140 PL-36: also where somebody waits, and on the way from the hand-off to the use.
+/// PL-140 PL-36: the same holds at a hand-off to a waiter, and between the hand-off and the use.
 #[test]
-fn pl_140_who_waits_is_not_given_a_connection_that_takes_no_more() {
+fn pl_140_a_waiter_never_gets_a_connection_that_takes_no_more() {
     for on_the_way in [false, true] {
         let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 2);
         world.now = world.now.after(Duration::from_secs(10));
@@ -290,16 +295,16 @@ fn pl_140_who_waits_is_not_given_a_connection_that_takes_no_more() {
         world.back(&loans[0]);
         loans[0].carried.leaving.set(true);
         assert!(matches!(world.pick_up(waiter), PickUp::Waiting), "{on_the_way}");
-        assert_eq!(world.core.crowd(), (0, 1, 1), "one is under way, one waits");
+        assert_eq!(world.core.usage(), (0, 1, 1), "one is in flight, one waits");
         world.fill();
         let picked = world.picked(waiter);
         assert_ne!(picked.connection, loans[0].connection);
         world.back(&loans[1]);
-        assert_eq!((world.core.records().len(), world.core.crowd()), (1, (0, 1, 0)), "the first is closed");
+        assert_eq!((world.core.records().len(), world.core.usage()), (1, (0, 1, 0)), "the first is closed");
     }
 }
 
-/// PL-13: the last connection that takes requests is gone, also while others of theirs are under way.
+/// PL-13: the server is down when its last connection retires, also while requests are still in flight there.
 #[test]
 fn pl_13_a_server_whose_last_connection_retires_is_noticed_at_once() {
     let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 10);
@@ -313,9 +318,9 @@ fn pl_13_a_server_whose_last_connection_retires_is_noticed_at_once() {
     assert_eq!((world.state(1), world.wires), (ServerState::Up, wires + 1));
 }
 
-/// PL-90: servers that were tried are known.
+/// PL-90: servers that the request has tried still count as known.
 #[test]
-fn pl_90_none_left_is_not_none_known() {
+fn pl_90_no_untried_server_is_not_no_known_server() {
     let world = World::full(&quiet(), 1);
     assert_eq!(world.core.outage(&[]), None);
     let outage = world.core.outage(&[world.key(1)]).expect("none is left");
@@ -332,7 +337,7 @@ fn pl_14_first_openings_are_spread() {
 }
 
 #[test]
-fn pl_15_grows_while_somebody_waits_and_shrinks_by_idle_time() {
+fn pl_15_the_pool_grows_while_a_request_waits_and_shrinks_by_idle_time() {
     let settings = Settings {
         connections_per_server: Some(1),
         max_connections_per_server: Some(3),
@@ -370,7 +375,7 @@ fn pl_15_an_opening_is_dropped_when_the_demand_has_gone() {
 }
 
 #[test]
-fn pl_37_limits_hold_however_many_ask() {
+fn pl_37_limits_hold_under_any_number_of_requests() {
     let settings =
         Settings { connections_per_server: Some(2), max_connections_per_server: Some(4), queue_limit: 500, ..quiet() };
     let mut world = World::full(&settings, 2);
@@ -383,7 +388,7 @@ fn pl_37_limits_hold_however_many_ask() {
         }
     }
     assert_eq!(world.core.open_count(), 8);
-    assert_eq!(world.core.crowd(), (0, 8, 500));
+    assert_eq!(world.core.usage(), (0, 8, 500));
 }
 
 #[test]
@@ -408,7 +413,7 @@ fn decay_under_overload() {
     let waiter = world.queued();
     world.back(&lent);
     let again = world.picked(waiter);
-    assert_eq!(again.carried.number, lent.carried.number, "it went straight on");
+    assert_eq!(again.carried.number, lent.carried.number, "it went straight to the waiter");
     world.fill();
     assert_ne!(world.lent().carried.number, lent.carried.number, "and is replaced all the same");
     world.back(&again);
@@ -463,7 +468,7 @@ fn pl_42_the_replacement_comes_first_and_few_at_a_time() {
     loans.iter().for_each(|lent| world.back(lent));
     world.reconcile();
     assert_eq!(world.opens.len(), 3, "a tenth of the pool, one of each server");
-    assert_eq!(world.core.open_count(), 30, "nothing went yet");
+    assert_eq!(world.core.open_count(), 30, "none was closed yet");
     let open = world.opens.pop().unwrap();
     world.open(&open);
     assert_eq!((world.core.open_count(), world.core.counters().decayed), (30, 1));
@@ -524,10 +529,10 @@ fn pl_42_orphans_retire_their_connection_when_there_are_too_many_or_one_is_too_o
     assert_eq!((world.wires, world.core.open_count()), (3, 1));
 }
 
-/// PL-42: under steady time-outs there is always an orphan, each answered soon: none of them is old. One that never is
-/// answered is found among them.
+/// PL-42: with steady time-outs there is always an orphan, but each is answered soon, so none is old. An orphan that is
+/// never answered is found among them.
 #[test]
-fn pl_42_an_orphan_is_as_old_as_it_is() {
+fn pl_42_each_orphan_has_its_own_age() {
     let mut world = World::shared(&Settings { connections_per_server: Some(1), ..quiet() }, 1, 100);
     let one_more = |world: &mut World| {
         let lent = world.lent();
@@ -539,7 +544,7 @@ fn pl_42_an_orphan_is_as_old_as_it_is() {
         for _ in 0..80 {
             world.pass(ms(500));
             let (connection, gone_at) = std::mem::replace(&mut last, one_more(world));
-            world.core.orphan_over(connection, gone_at, true, world.now, &mut world.effects);
+            world.core.end_orphan(connection, gone_at, true, world.now, &mut world.effects);
             world.after();
             world.fill();
         }
@@ -551,9 +556,9 @@ fn pl_42_an_orphan_is_as_old_as_it_is() {
     assert_eq!((world.wires, world.core.open_count()), (2, 1));
 }
 
-/// PL-61 PL-42: what the transport was told while the settings changed is looked at when the connection is there.
+/// PL-61 PL-42: if the settings changed during a connect, the new connection is replaced.
 #[test]
-fn pl_61_a_connect_under_way_while_its_settings_change_is_replaced() {
+fn pl_61_a_connection_whose_settings_change_during_its_connect_is_replaced() {
     let of =
         |seconds| Settings { connections_per_server: Some(1), write_timeout: Duration::from_secs(seconds), ..quiet() };
     for (settings, wires) in [(of(5), 1), (of(6), 2)] {
@@ -583,7 +588,7 @@ fn up_without_connections_is_filled() {
     assert_eq!((world.core.open_count(), world.state(1)), (4, ServerState::Up));
 }
 
-/// PL-118 PL-188: when a server returns, it is not run over.
+/// PL-118 PL-188: a returning server gets no storm of connects.
 #[test]
 fn no_storm_on_return() {
     let mut connects = 0;

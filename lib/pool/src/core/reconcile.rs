@@ -1,69 +1,70 @@
-//! The reconciler: how many connections each server should have, which to open now, which to replace, which to let go.
+//! The reconciler: decides how many connections each server should have, and which to open, replace or close now.
 //!
-//! There is no state "filling": open and opening are compared with the target every time anew, so nothing can stick.
+//! There is no state "filling": every call compares the open and opening connections with the target, so no flag can
+//! get stuck.
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 
 use honeyflow_runtime::{Backoff, Moment};
 
 use super::{
-    Carried, Change, Core, Effects, Key, Row,
+    Change, ConnectionRow, Core, Effects, Key, PooledConnection,
+    apply_rules::STEPS,
     control::State,
-    count::Record,
-    fit::STEPS,
+    counters::Record,
     ring::{ServerRow, ServerState},
     rules::CONNECTING_PER_SERVER,
 };
-use crate::{error::Kind, outage::Trouble, server::Server};
+use crate::{error::Kind, outage::LastError, server::Server};
 
-/// Why a connection is to be replaced.
+/// Why a connection is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Worn {
+pub enum ReplaceReason {
     Decay,
     Age,
     Orphans,
-    /// It was opened under settings that hold no more.
+    /// It was opened with settings that have changed since.
     Settings,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Fill,
-    /// Above the target, for those who wait.
+    /// One above the target, for the waiters.
     Grow,
     Replace(Key),
 }
 
-/// A connect to be made; reported back with [`Core::opened`], [`Core::failed`] or [`Core::abandoned`].
+/// A connect that the shell must make. It reports back with [`Core::opened`], [`Core::failed`] or [`Core::abandoned`].
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct PendingConnect {
     pub server: Key,
     pub to: Server,
-    /// What the transport is to be told for the connection's life.
+    /// The write timeout that the transport uses for the whole life of the connection.
     pub write_timeout: Duration,
     purpose: Purpose,
 }
 
 /// Why a connect failed.
 #[derive(Clone, Debug)]
-pub struct Failed {
+pub struct ConnectFailure {
     pub message: Arc<str>,
-    /// After a refused login, trying again soon would only look like an attack.
+    /// A refused login is retried later than other failures, since frequent tries would look like an attack.
     pub kind: Kind,
     pub timed_out: bool,
-    /// The machine is there, but nobody listens: it may be back any moment.
+    /// The machine answered, but the port is closed: the server may be back at any moment.
     pub refused: bool,
 }
 
-impl Failed {
-    pub fn of(kind: Kind, message: impl Into<Arc<str>>) -> Failed {
-        Failed { message: message.into(), kind, timed_out: false, refused: false }
+impl ConnectFailure {
+    pub fn of(kind: Kind, message: impl Into<Arc<str>>) -> ConnectFailure {
+        ConnectFailure { message: message.into(), kind, timed_out: false, refused: false }
     }
 }
 
-/// When a server may be tried again.
+/// The back-off of one server: when the pool may connect to it again.
 #[derive(Clone, Copy, Debug)]
-pub struct Connecting {
+pub struct ConnectBackoff {
     pub failures: u32,
     pub next_try: Moment,
     good_since: Option<Moment>,
@@ -74,17 +75,17 @@ pub struct Connecting {
 const BACKOFF_BASE: Duration = Duration::from_millis(100);
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(10);
-/// So often it may be that the server is only starting.
+/// Up to this number of refused logins, the server may only be starting, and the next try comes soon.
 const LOGINS_SOON: u32 = 2;
 const LOGIN_SOON: Duration = Duration::from_secs(1);
 const LOGIN_LATER: Duration = Duration::from_secs(30);
 const ORPHAN_MAX: Duration = Duration::from_secs(30);
-/// The reconciler looks at least this often.
+/// The reconciler runs at least this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-impl Connecting {
-    pub fn first(next_try: Moment) -> Connecting {
-        Connecting { failures: 0, next_try, good_since: None, hurried_at: None, login_refusals: 0 }
+impl ConnectBackoff {
+    pub fn first(next_try: Moment) -> ConnectBackoff {
+        ConnectBackoff { failures: 0, next_try, good_since: None, hurried_at: None, login_refusals: 0 }
     }
 
     fn succeeded(&mut self, now: Moment) {
@@ -93,13 +94,14 @@ impl Connecting {
         self.next_try = self.next_try.min(now);
     }
 
-    /// True: a login has been refused for so long that people should hear of it; said once.
-    fn failed(&mut self, failed: &Failed, most: Duration, random: u64, now: Moment) -> bool {
+    /// Sets the next try after a failure. Returns true once, when a login has been refused so often that an operator
+    /// must learn of it.
+    fn failed(&mut self, failed: &ConnectFailure, most: Duration, random: u64, now: Moment) -> bool {
         if self.good_since.take().is_some_and(|since| now.since(since) >= FORGIVEN_AFTER) {
             self.failures = 0;
         }
         if failed.kind == Kind::Login {
-            // Several at once are refused once, or a server that is only starting would be left alone for long.
+            // Logins that are refused at the same time count once; otherwise a starting server would get the long wait.
             if self.login_refusals > 0 && now < self.next_try {
                 return false;
             }
@@ -109,20 +111,20 @@ impl Connecting {
         }
         let most = if failed.refused { most.min(REFUSED_MAX) } else { most };
         let again = now.after(Backoff::new(BACKOFF_BASE, most).wait(self.failures, random));
-        // Whoever refused our login is not asked sooner because something else failed as well.
+        // Another failure does not shorten the wait after a refused login.
         self.next_try = if self.login_refusals > 0 { self.next_try.max(again) } else { again };
         self.failures = self.failures.saturating_add(1);
         false
     }
 
-    /// The settings allow no longer waits. Whoever refused our login is left alone all the same.
+    /// Shortens the wait to what the changed settings allow, except after a refused login.
     pub fn no_later_than(&mut self, latest: Moment) {
         if self.login_refusals == 0 {
             self.next_try = self.next_try.min(latest);
         }
     }
 
-    /// Good news: due now, at most once a second, and never for one that refused our login.
+    /// Makes the next try due now, at most once a second and never after a refused login.
     fn hurry(&mut self, now: Moment) -> bool {
         let lately = self.hurried_at.is_some_and(|at| now.since(at) < LOOK_EVERY);
         if lately || self.login_refusals > 0 || self.next_try <= now {
@@ -143,12 +145,12 @@ impl ServerRow {
     }
 }
 
-impl<K: Carried> Core<K> {
+impl<K: PooledConnection> Core<K> {
     pub(super) fn is_shared(&self) -> bool {
         self.shared.unwrap_or(false)
     }
 
-    /// How many connections there should be in all.
+    /// How many connections the pool should have.
     pub fn wanted(&self) -> u32 {
         let target = self.rules.target(self.is_shared());
         let ring = self.ring.iter().filter_map(|key| self.servers.get(*key));
@@ -159,13 +161,14 @@ impl<K: Carried> Core<K> {
         self.servers.iter().map(|(_, row)| row.serving).sum()
     }
 
-    /// What to open now; what is too old or too many goes. Says when to look again.
-    pub fn reconcile(&mut self, now: Moment, opens: &mut Vec<Open>, effects: &mut Effects<K>) -> Moment {
+    /// Adds the connects to make now to `opens`, and retires connections that are above the target. Returns when to
+    /// call it again.
+    pub fn reconcile(&mut self, now: Moment, opens: &mut Vec<PendingConnect>, effects: &mut Effects<K>) -> Moment {
         self.seen = self.seen.max(now);
         if self.state != State::Active {
             return Moment::FAR;
         }
-        self.find_worn(now);
+        self.mark_expired(now);
         self.shrink(now, effects);
         while let Some(open) = self.next_deficit(now) {
             opens.push(open);
@@ -178,18 +181,19 @@ impl<K: Carried> Core<K> {
         tries.min().unwrap_or(Moment::FAR).min(now.after(LOOK_EVERY))
     }
 
-    fn find_worn(&mut self, now: Moment) {
+    fn mark_expired(&mut self, now: Moment) {
         for (_, row) in self.connections.iter_mut() {
-            if row.worn.is_none() && now >= row.age_due {
-                row.worn = Some(Worn::Age);
+            if row.replace_reason.is_none() && now >= row.age_due {
+                row.replace_reason = Some(ReplaceReason::Age);
             }
-            if row.worn.is_none() && row.orphaned.front().is_some_and(|since| now.since(*since) > ORPHAN_MAX) {
-                row.worn = Some(Worn::Orphans);
+            if row.replace_reason.is_none() && row.orphaned.front().is_some_and(|since| now.since(*since) > ORPHAN_MAX)
+            {
+                row.replace_reason = Some(ReplaceReason::Orphans);
             }
         }
     }
 
-    /// Above the target by idle time, above the maximum at once.
+    /// Retires connections above the target that are idle for too long, and those above the maximum at once.
     fn shrink(&mut self, now: Moment, effects: &mut Effects<K>) {
         let (target, max) = (self.rules.target(self.is_shared()), self.rules.max(self.is_shared()));
         for at in 0..self.ring.len() {
@@ -223,8 +227,8 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The next server, in turn, that lacks a connection and may be tried.
-    fn next_deficit(&mut self, now: Moment) -> Option<Open> {
+    /// The next connect to make: round-robin over the servers that lack a connection and are not in back-off.
+    fn next_deficit(&mut self, now: Moment) -> Option<PendingConnect> {
         if self.opening >= self.rules.max_connecting {
             return None;
         }
@@ -252,12 +256,12 @@ impl<K: Carried> Core<K> {
             self.opening += 1;
             self.cursor = (at + 1) % length;
             let write_timeout = self.rules.write_timeout;
-            return Some(Open { server: key, to: row.server.clone(), write_timeout, purpose });
+            return Some(PendingConnect { server: key, to: row.server.clone(), write_timeout, purpose });
         }
         None
     }
 
-    fn next_replacement(&mut self, now: Moment) -> Option<Open> {
+    fn next_replacement(&mut self, now: Moment) -> Option<PendingConnect> {
         if self.opening >= self.rules.max_connecting {
             return None;
         }
@@ -269,7 +273,7 @@ impl<K: Carried> Core<K> {
         let budget = self.rules.recycle_budget;
         let servers = &self.servers;
         let (key, row) = self.connections.iter_mut().find(|(_, row)| {
-            row.worn.is_some()
+            row.replace_reason.is_some()
                 && !row.replacing
                 && !row.retiring
                 && servers.get(row.server).is_some_and(|server| {
@@ -284,10 +288,15 @@ impl<K: Carried> Core<K> {
         server.replacing += 1;
         self.opening += 1;
         let write_timeout = self.rules.write_timeout;
-        Some(Open { server: row.server, to: server.server.clone(), write_timeout, purpose: Purpose::Replace(key) })
+        Some(PendingConnect {
+            server: row.server,
+            to: server.server.clone(),
+            write_timeout,
+            purpose: Purpose::Replace(key),
+        })
     }
 
-    fn under_way_no_more(&mut self, open: &Open) {
+    fn connect_ended(&mut self, open: &PendingConnect) {
         self.opening -= 1;
         if let Some(row) = self.servers.get_mut(open.server) {
             match open.purpose {
@@ -302,10 +311,10 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// A connection has come about. `None` if nobody wants it any more.
+    /// Adds a connection that was opened. Returns `None` and closes it if it is no longer needed.
     pub fn opened(
         &mut self,
-        open: &Open,
+        open: &PendingConnect,
         carried: K,
         streams: u32,
         took: Duration,
@@ -313,14 +322,14 @@ impl<K: Carried> Core<K> {
         effects: &mut Effects<K>,
     ) -> Option<Key> {
         self.seen = self.seen.max(now);
-        self.under_way_no_more(open);
+        self.connect_ended(open);
         self.counters.connects_ok += 1;
         effects.reconcile = true;
         let (offered, streams) = (streams, self.rules.streams(streams));
         self.shared = Some(streams > 1);
         let target = self.rules.target(streams > 1);
         let lowered = [self.draw(), self.draw()].map(|random| (random % (STEPS + 1)) as u16);
-        let row = self.servers.get_mut(open.server).expect("a server stays while a connect is under way");
+        let row = self.servers.get_mut(open.server).expect("a server stays during a connect");
         row.connects.record(took);
         row.connecting.succeeded(now);
         row.last_error = None;
@@ -333,7 +342,7 @@ impl<K: Carried> Core<K> {
             return None;
         }
         row.serving += 1;
-        let mut opened = Row {
+        let mut opened = ConnectionRow {
             carried,
             server: open.server,
             streams,
@@ -344,8 +353,8 @@ impl<K: Carried> Core<K> {
             orphans: 0,
             orphaned: VecDeque::new(),
             retiring: false,
-            // The settings may have changed while it was opened.
-            worn: (open.write_timeout != self.rules.write_timeout).then_some(Worn::Settings),
+            // The settings may have changed during the connect.
+            replace_reason: (open.write_timeout != self.rules.write_timeout).then_some(ReplaceReason::Settings),
             replacing: false,
             in_ready: false,
             opened_at: now,
@@ -363,12 +372,12 @@ impl<K: Carried> Core<K> {
         let key = self.connections.insert(opened);
         let first = row.serving == 1;
         if let Purpose::Replace(old) = open.purpose
-            && let Some(worn) = self.connections.get(old).and_then(|row| row.worn)
+            && let Some(replace_reason) = self.connections.get(old).and_then(|row| row.replace_reason)
         {
-            match worn {
-                Worn::Decay => self.counters.decayed += 1,
-                Worn::Age => self.counters.aged += 1,
-                Worn::Orphans | Worn::Settings => {}
+            match replace_reason {
+                ReplaceReason::Decay => self.counters.decayed += 1,
+                ReplaceReason::Age => self.counters.aged += 1,
+                ReplaceReason::Orphans | ReplaceReason::Settings => {}
             }
             self.retire(old, effects);
         }
@@ -379,26 +388,26 @@ impl<K: Carried> Core<K> {
         Some(key)
     }
 
-    pub fn failed(&mut self, open: &Open, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
-        self.under_way_no_more(open);
+    pub fn failed(&mut self, open: &PendingConnect, failed: &ConnectFailure, now: Moment, effects: &mut Effects<K>) {
+        self.connect_ended(open);
         if failed.timed_out {
             self.counters.connects_timed_out += 1;
         } else {
             self.counters.connects_failed += 1;
         }
-        self.set_back(open.server, failed, now, effects);
+        self.record_failure(open.server, failed, now, effects);
         self.forget_if_empty(open.server, effects);
         effects.reconcile = true;
     }
 
-    fn set_back(&mut self, server: Key, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
+    fn record_failure(&mut self, server: Key, failed: &ConnectFailure, now: Moment, effects: &mut Effects<K>) {
         self.back_off(server, failed, now, effects);
         if let Some(row) = self.servers.get_mut(server) {
-            row.last_error = Some(Trouble { kind: failed.kind, why: failed.message.clone() });
+            row.last_error = Some(LastError { kind: failed.kind, why: failed.message.clone() });
         }
     }
 
-    fn back_off(&mut self, server: Key, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
+    fn back_off(&mut self, server: Key, failed: &ConnectFailure, now: Moment, effects: &mut Effects<K>) {
         let random = self.draw();
         let most = self.rules.max_backoff;
         self.counters.logins_refused += u64::from(failed.kind == Kind::Login);
@@ -410,7 +419,7 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// What a server said that refused our login and is to be left alone for a while.
+    /// The error of a server that refused our login, while it must not be tried again.
     pub fn login_wait(&self, address: SocketAddr, now: Moment) -> Option<Arc<str>> {
         let mut here = self.servers.iter().map(|(_, row)| row).filter(|row| row.server.address == address);
         here.find_map(|row| {
@@ -420,24 +429,30 @@ impl<K: Carried> Core<K> {
         })
     }
 
-    /// A login refused outside of the pool counts as one that was refused here.
-    pub fn login_refused(&mut self, address: SocketAddr, failed: &Failed, now: Moment, effects: &mut Effects<K>) {
-        // One that leaves may have had the address before.
+    /// Counts a login that discovery made and the server refused, as if the pool had made it.
+    pub fn login_refused(
+        &mut self,
+        address: SocketAddr,
+        failed: &ConnectFailure,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) {
+        // A leaving server may have used the same address before.
         let stays = |row: &ServerRow| row.server.address == address && row.state != ServerState::Leaving;
         let here = self.servers.iter().find(|(_, row)| stays(row)).map(|(key, _)| key);
         if let Some(key) = here {
-            self.set_back(key, failed, now, effects);
+            self.record_failure(key, failed, now, effects);
         }
     }
 
-    /// The task that connected has gone without a word.
-    pub fn abandoned(&mut self, open: &Open, effects: &mut Effects<K>) {
-        self.under_way_no_more(open);
+    /// Takes back a connect whose task ended without a result.
+    pub fn abandoned(&mut self, open: &PendingConnect, effects: &mut Effects<K>) {
+        self.connect_ended(open);
         self.forget_if_empty(open.server, effects);
         effects.reconcile = true;
     }
 
-    /// Good news of a server: whatever keeps it waiting ends now.
+    /// Ends the back-off of a server that is reported to be up.
     pub fn hurry(&mut self, address: SocketAddr, now: Moment, effects: &mut Effects<K>) {
         for (_, row) in self.servers.iter_mut() {
             if row.server.address == address {
@@ -446,66 +461,68 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// A connection has ended by itself. One that ended soon after it began counts as a failed connect, or a server that
-    /// accepts and hangs up would be dialled without a pause.
+    /// Removes a connection that has ended by itself. If it ended soon after it was opened, that counts as a failed
+    /// connect; otherwise the pool would redial without a pause a server that accepts and hangs up.
     pub fn died(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
-        self.held_against(connection, why, now, effects);
+        self.count_early_end(connection, why, now, effects);
         self.remove(connection, effects);
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 
-    /// The server takes nothing new on a connection: what is under way may end there, and another is opened. Servers
-    /// say so after so many requests or so much time, and it is no fault of theirs unless they answered nothing before.
-    pub fn goes(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
+    /// Retires a connection whose server said goodbye: its requests in flight may finish, and another is opened.
+    /// Servers do that after a number of requests or a time. It counts as a failure only if nothing was answered
+    /// before.
+    pub fn on_goodbye(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         self.seen = self.seen.max(now);
         let Some(row) = self.connections.get(connection).filter(|row| !row.retiring) else { return };
         if !row.answered
             && let Some(server) = self.servers.get(row.server)
         {
-            let why = format!("{} takes no more on the connection", server.server);
-            self.held_against(connection, &why, now, effects);
+            let why = format!("{} accepts no more requests on the connection", server.server);
+            self.count_early_end(connection, &why, now, effects);
         }
         self.retire(connection, effects);
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 
-    /// Something was answered on a connection.
-    pub fn heard_on(&mut self, connection: Key) {
+    /// Notes that the server has answered on a connection.
+    pub fn mark_answered(&mut self, connection: Key) {
         if let Some(row) = self.connections.get_mut(connection).filter(|row| !row.answered) {
             row.answered = true;
         }
     }
 
-    fn held_against(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
-        // Of one that was to go anyway, its end says nothing.
+    fn count_early_end(&mut self, connection: Key, why: &str, now: Moment, effects: &mut Effects<K>) {
+        // A retiring connection ends anyway.
         let Some(row) = self.connections.get(connection).filter(|row| !row.retiring) else { return };
         let (server, young) = (row.server, now.since(row.opened_at) < FORGIVEN_AFTER);
         if row.in_flight == 0 {
             self.counters.dead_idle += 1;
         }
         if young {
-            self.set_back(server, &Failed::of(Kind::Protocol, why), now, effects);
+            self.record_failure(server, &ConnectFailure::of(Kind::Protocol, why), now, effects);
         } else if let Some(row) = self.servers.get_mut(server) {
-            row.last_error = Some(Trouble { kind: Kind::Protocol, why: why.into() });
+            row.last_error = Some(LastError { kind: Kind::Protocol, why: why.into() });
         }
     }
 
-    /// A connection was found broken before anybody heard why. Of a young one it means the same as if somebody had.
-    pub(super) fn lost(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
+    /// Removes a connection that was found broken before its watcher reported why. A young one counts as a failed
+    /// connect.
+    pub(super) fn remove_broken(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) {
         let Some(row) = self.connections.get(connection) else { return };
         let (server, young) = (row.server, now.since(row.opened_at) < FORGIVEN_AFTER);
-        let ended = Failed::of(Kind::Protocol, "the connection ended");
+        let ended = ConnectFailure::of(Kind::Protocol, "the connection ended");
         if young {
             self.back_off(server, &ended, now, effects);
         }
         if let Some(row) = self.servers.get_mut(server) {
-            row.last_error.get_or_insert(Trouble { kind: ended.kind, why: ended.message });
+            row.last_error.get_or_insert(LastError { kind: ended.kind, why: ended.message });
         }
         self.remove(connection, effects);
     }
 
-    /// No more requests on it; it closes when the last has ended.
+    /// Gives a connection no more requests; it closes when the last one has ended.
     pub(super) fn retire(&mut self, connection: Key, effects: &mut Effects<K>) {
         let Some(row) = self.connections.get_mut(connection) else { return };
         if !row.retiring {
@@ -517,7 +534,7 @@ impl<K: Carried> Core<K> {
                 server.ready.retain(|other| *other != connection);
             }
             effects.reconcile = true;
-            // Nobody else says so while its last requests are under way.
+            // `remove` does the same, but only after the last requests in flight have ended.
             if server.serving == 0 && server.state != ServerState::Leaving {
                 self.refresh_eligible(self.seen, effects);
             }
@@ -527,7 +544,7 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// The connection is no longer one of ours; whatever is still on loan of it comes back to nobody.
+    /// Removes a connection from the pool and has it closed. Loans of it that come back later are ignored.
     pub(super) fn remove(&mut self, connection: Key, effects: &mut Effects<K>) {
         let Some(row) = self.connections.remove(connection) else { return };
         self.counters.wrong_answers += u64::from(row.carried.answered_wrongly());
@@ -552,7 +569,7 @@ impl<K: Carried> Core<K> {
         }
     }
 
-    /// A removed connection has been closed.
+    /// Notes that a removed connection has been closed.
     pub fn closed(&mut self, server: Key, effects: &mut Effects<K>) {
         self.closing -= 1;
         effects.reconcile = true;
@@ -560,37 +577,42 @@ impl<K: Carried> Core<K> {
             row.closing -= 1;
         }
         self.forget_if_empty(server, effects);
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 
-    /// Whether nothing is being opened or closed any more.
+    /// Whether no connection is being opened or closed.
     pub fn at_rest(&self) -> bool {
         self.closing == 0 && self.opening == 0
     }
 
-    /// All connections that live, for those who watch them.
+    /// All open connections, for their watchers.
     pub fn live(&self) -> impl Iterator<Item = (Key, &K)> {
         self.connections.iter().map(|(key, row)| (key, &row.carried))
     }
 
-    /// Takes a connection for a sign of life, if that disturbs nobody: an exclusive one only while idle.
-    pub fn borrow(&mut self, connection: Key, now: Moment, effects: &mut Effects<K>) -> Option<super::Lent<K>> {
+    /// Lends a connection for a heartbeat if it has a free stream; an exclusive one only while it is idle.
+    pub fn borrow(
+        &mut self,
+        connection: Key,
+        now: Moment,
+        effects: &mut Effects<K>,
+    ) -> Option<super::LentConnection<K>> {
         let row = self.connections.get(connection)?;
         (row.in_ready && row.takes_more()).then(|| self.lend_for_probe(connection, now, effects))
     }
 
-    /// Takes a connection out for good; it is replaced.
+    /// Removes a connection from the pool without closing it; the pool replaces it.
     pub fn detach(&mut self, connection: Key, effects: &mut Effects<K>) {
         let before = effects.close.len();
         let server = self.connections.get(connection).map(|row| row.server);
         self.remove(connection, effects);
-        // It belongs to the caller now, who closes it.
+        // The caller owns and closes it from now on.
         if effects.close.len() > before {
             effects.close.pop();
             if let Some(server) = server {
                 self.closed(server, effects);
             }
         }
-        self.drained(effects);
+        self.signal_drain(effects);
     }
 }

@@ -1,15 +1,17 @@
-//! What is counted. Plain integers: they change under the lock that is held anyway.
+//! The counters of a pool and of each connection. They are plain integers, since they only change under the core's
+//! lock.
 
 use honeyflow_runtime::Moment;
 
-/// Every way of a request and of a connection, since the start or the last take.
+/// What became of requests and connections, since the start or the last
+/// [`Core::take_counters`](super::Core::take_counters).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 #[repr(C)]
 pub struct Counters {
     pub checkouts: u64,
     pub checkins: u64,
-    /// Checkouts by somebody who had to wait.
+    /// Checkouts of callers that had to wait.
     pub hand_offs: u64,
     pub waiters_expired: u64,
     pub waiters_gone: u64,
@@ -17,10 +19,10 @@ pub struct Counters {
     pub refused_early: u64,
     pub refused_full: u64,
     pub dead_idle: u64,
-    /// Answers whose caller had gone.
+    /// Answers that came after their caller had gone.
     pub late_answers: u64,
-    /// Connections that were let go of and say that something came which was no answer to what was asked: one each,
-    /// however much came. What goes wrong while connecting counts as a failed connect.
+    /// Closed connections that had received data which answers no request; each connection counts once, however much
+    /// came. An error while connecting counts as a failed connect instead.
     pub wrong_answers: u64,
     pub decayed: u64,
     pub aged: u64,
@@ -40,7 +42,7 @@ pub struct Counters {
     pub rounds_failed: u64,
     pub overdue_loans: u64,
     pub one_offs: u64,
-    /// The connector's own, by name.
+    /// The connector's own counters, by name.
     pub own: Vec<(&'static str, u64)>,
 }
 
@@ -116,7 +118,7 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-/// How often something happened, when first and when last.
+/// How often something happened, and when it happened first and last.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Times {
     count: u64,
@@ -147,7 +149,7 @@ impl Times {
     }
 }
 
-/// What became of one connection since it was opened or its record taken.
+/// The use of one connection since it was opened or its record was last taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Record {
     pub checkouts: Times,

@@ -1,5 +1,5 @@
-//! The reconciler's hands: opens what the core asks for, each connect in a task of its own, so that one that hangs
-//! delays nothing.
+//! The task that runs the reconciler and opens the connections that it asks for. Each connect runs in a separate task,
+//! so that one that hangs delays no other.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -10,14 +10,14 @@ use tokio::{
 
 use crate::{
     connect::{Connection, Connector, Limits},
-    core::{Failed, Open, State},
+    core::{ConnectFailure, PendingConnect, State},
     error::Kind,
     outage::one_line,
     shared::{Entry, Shared},
 };
 
 pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
-    // Aborted with this task: their promises say that they have gone.
+    // The connects are aborted with this task; their guards report that to the core.
     let mut connects = JoinSet::new();
     let mut opens = Vec::new();
     loop {
@@ -26,12 +26,12 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
         let looked = shared.enter(|core, effects| (core.reconcile(now, &mut opens, effects), core.state()));
         let Some((next, state)) = looked else { return std::future::pending().await };
         if state != State::Active {
-            // Nobody wants them any more, and a drain waits until they are gone.
+            // They are not needed any more, and a drain waits until they have ended.
             connects.abort_all();
         }
         for open in opens.drain(..) {
-            let promise = Promise { shared: shared.clone(), open: Some(open) };
-            connects.spawn(connect(shared.clone(), promise));
+            let guard = ConnectGuard { shared: shared.clone(), open: Some(open) };
+            connects.spawn(connect(shared.clone(), guard));
         }
         let sleep = tokio::time::sleep_until(shared.instant(next));
         tokio::select! {
@@ -42,18 +42,18 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>) {
     }
 }
 
-/// A connect under way. Whatever becomes of it, the core hears of it.
-struct Promise<C: Connector> {
+/// Guards a connect in progress: if its task ends without a result, it reports that to the core.
+struct ConnectGuard<C: Connector> {
     shared: Arc<Shared<C>>,
-    open: Option<Open>,
+    open: Option<PendingConnect>,
 }
 
-impl<C: Connector> Drop for Promise<C> {
+impl<C: Connector> Drop for ConnectGuard<C> {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let now = self.shared.now();
             if std::thread::panicking() {
-                let failed = Failed::of(Kind::Connect, "the connector panicked");
+                let failed = ConnectFailure::of(Kind::Connect, "the connector panicked");
                 self.shared.enter(|core, effects| core.failed(&open, &failed, now, effects));
             } else {
                 self.shared.enter(|core, effects| core.abandoned(&open, effects));
@@ -62,8 +62,8 @@ impl<C: Connector> Drop for Promise<C> {
     }
 }
 
-async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut promise: Promise<C>) {
-    let Some((to, write)) = promise.open.as_ref().map(|open| (open.to.clone(), open.write_timeout)) else { return };
+async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut guard: ConnectGuard<C>) {
+    let Some((to, write)) = guard.open.as_ref().map(|open| (open.to.clone(), open.write_timeout)) else { return };
     let begun = shared.now();
     let limits = Limits { write, ..shared.limits() };
     let by = Instant::now() + limits.tcp + limits.ready;
@@ -72,10 +72,10 @@ async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut promise: Promise<C>) 
     let failed = match result {
         Ok(Ok(connection)) => {
             let streams = connection.streams();
-            if let Some(open) = promise.open.take() {
+            if let Some(open) = guard.open.take() {
                 let took = now.since(begun);
                 shared.enter(|core, effects| {
-                    // By the rules that the core goes by, or the two could take it for different kinds.
+                    // Computed from the core's rules under the lock, so that both agree whether it is exclusive.
                     let exclusive = core.rules().streams(streams) == 1;
                     let cut = AtomicBool::new(false);
                     let entry = Arc::new(Entry { shared: shared.clone(), exclusive, connection, server: to, cut });
@@ -88,18 +88,18 @@ async fn connect<C: Connector>(shared: Arc<Shared<C>>, mut promise: Promise<C>) 
         Ok(Err(error)) => failure(&shared.connector, &error),
         Err(_) => {
             let message = format!("{to} was not ready within {:?}", limits.tcp + limits.ready);
-            Failed { timed_out: true, ..Failed::of(Kind::Connect, message) }
+            ConnectFailure { timed_out: true, ..ConnectFailure::of(Kind::Connect, message) }
         }
     };
     tracing::debug!(pool = shared.settings.load().name, server = %to, error = %failed.message, "connect failed");
-    if let Some(open) = promise.open.take() {
+    if let Some(open) = guard.open.take() {
         shared.enter(|core, effects| core.failed(&open, &failed, now, effects));
     }
 }
 
-/// What an error says about a connect.
-pub fn failure<C: Connector>(connector: &C, error: &C::Error) -> Failed {
-    Failed {
+/// Turns an error into the report of a failed connect.
+pub fn failure<C: Connector>(connector: &C, error: &C::Error) -> ConnectFailure {
+    ConnectFailure {
         message: chain(error).into(),
         kind: connector.verdict(error).kind,
         timed_out: has_kind(error, std::io::ErrorKind::TimedOut),
@@ -107,7 +107,7 @@ pub fn failure<C: Connector>(connector: &C, error: &C::Error) -> Failed {
     }
 }
 
-/// An error with its causes, in one line whatever a server wrote into it.
+/// An error with its causes in one line, also if the text of a server contains line breaks.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,6 +1,6 @@
-//! Requests that were overtaken by a second one beside them. On a connection that tells what is under way they run on until
-//! their own deadline, elsewhere they end with the race; what becomes of them says as much about the server as any other
-//! answer: a server whose requests are all rescued in time would else seem well for ever, and its times too short.
+//! Requests that lost against their hedge. On a connection that reports its requests in flight they run on until their
+//! deadline; on others they end with the race. Their result counts for the server's health like any other: otherwise a
+//! server whose requests are all rescued by hedges would seem healthy for ever, and its times would look too short.
 
 use std::sync::{
     Arc,
@@ -9,15 +9,15 @@ use std::sync::{
 
 use honeyflow_runtime::Moment;
 
-use super::{Carried, Core, Effects, Judgement, Key, TICK};
+use super::{Core, Effects, Judgement, Key, PooledConnection, TICK};
 
-/// What of a loan is still under way.
+/// The requests in flight of one loan.
 #[derive(Debug, Default)]
 pub struct Flights {
     count: AtomicU32,
-    /// When the loan was given back, in the clock's microseconds; written before [`LOAN_GONE`].
+    /// When the loan was given back, in microseconds of the clock; written before [`LOAN_GONE`].
     gone_at: AtomicU64,
-    /// When the answer came, of a loan that was overtaken; of others [`CAME`], or [`UNASKED`] if none has.
+    /// For an overtaken loan, when the answer came. For other loans [`CAME`], or [`UNASKED`] if there was no answer.
     answered_at: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ const LOAN_GONE: u32 = 1 << 31;
 
 const UNASKED: u64 = 0;
 const UNANSWERED: u64 = u64::MAX;
-/// The connection ended before, or it was never sent.
+/// The connection ended first, or the request was never sent.
 const NEVER: u64 = u64::MAX - 1;
 const CAME: u64 = u64::MAX - 2;
 
@@ -35,17 +35,17 @@ impl Flights {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The loan is given back: whether anything is still under way.
+    /// Notes that the loan is given back. Returns whether a request is still in flight.
     pub fn leave(&self, now: Moment) -> bool {
         self.gone_at.store(now.0, Ordering::Relaxed);
-        // From now on the last answer counts, not those before it.
+        // From now on only the last answer counts.
         if self.answered_at.load(Ordering::Relaxed) == CAME {
             self.answered_at.store(UNASKED, Ordering::Relaxed);
         }
         self.count.fetch_or(LOAN_GONE, Ordering::AcqRel) > 0
     }
 
-    /// An answer has come. The clock is read only if somebody wants to know when.
+    /// Notes an answer. The clock is read only for an overtaken loan, which needs the time.
     pub fn answered(&self, now: impl FnOnce() -> Moment) {
         match self.answered_at.load(Ordering::Relaxed) {
             UNASKED => self.answered_at.store(CAME, Ordering::Relaxed),
@@ -54,8 +54,8 @@ impl Flights {
         }
     }
 
-    /// One has ended, with an answer or without. If the loan was given back before and this is the last: when that was,
-    /// and whether there was an answer.
+    /// Ends one request, with an answer or without. If the loan was given back before and this is the last request,
+    /// returns when the loan was given back, and whether there was an answer.
     pub fn end(&self) -> Option<(Moment, bool)> {
         let before = self.count.fetch_sub(1, Ordering::AcqRel);
         if before & !LOAN_GONE != 1 {
@@ -69,25 +69,25 @@ impl Flights {
         (before == LOAN_GONE | 1).then(|| (Moment(self.gone_at.load(Ordering::Relaxed)), answered))
     }
 
-    /// From now on it is of interest when the answer comes. False if nothing is under way.
+    /// Starts to record when the answer comes. Returns false if no request is in flight.
     fn overtake(&self) -> bool {
         self.answered_at.store(UNANSWERED, Ordering::Relaxed);
-        // Written to: whoever ends one afterwards sees the line above.
+        // A write, so that a later `end` sees the store above.
         self.count.fetch_add(0, Ordering::AcqRel) & !LOAN_GONE > 0
     }
 }
 
 #[derive(Debug)]
-pub struct Overtaken {
+pub struct OvertakenRequest {
     pub server: Key,
     pub begun: Moment,
     pub due: Moment,
-    /// None: its connection is closed, and nothing more is heard of it.
+    /// `None`: its connection is closed, and no answer can come.
     pub flights: Option<Arc<Flights>>,
 }
 
-impl Overtaken {
-    /// What became of it, if anything has.
+impl OvertakenRequest {
+    /// What the request says about its server, once it is decided.
     fn judgement(&self, now: Moment) -> Option<Judgement> {
         let answered_at = self.flights.as_ref().map_or(NEVER, |flights| flights.answered_at.load(Ordering::Relaxed));
         match answered_at {
@@ -98,10 +98,10 @@ impl Overtaken {
     }
 }
 
-impl<K: Carried> Core<K> {
-    /// Another one was quicker. Where the connection does not tell what is under way on it, nothing more is heard of the
-    /// loser: that it took as long as until now is all there will ever be to know.
-    pub fn overtaken(&mut self, one: Overtaken, now: Moment, effects: &mut Effects<K>) {
+impl<K: PooledConnection> Core<K> {
+    /// Records a request that lost against its hedge. If its connection does not report requests in flight, no answer
+    /// will be seen: then all that is known is that it took at least until now.
+    pub fn overtaken(&mut self, one: OvertakenRequest, now: Moment, effects: &mut Effects<K>) {
         if !one.flights.as_ref().is_some_and(|flights| flights.overtake()) {
             return self.judge(one.server, Judgement::Overtaken(now.since(one.begun)), now, effects);
         }
@@ -116,7 +116,7 @@ impl<K: Carried> Core<K> {
         self.overtaken.iter().filter(|one| one.server == server).count() as u64
     }
 
-    pub(super) fn hear_overtaken(&mut self, now: Moment, effects: &mut Effects<K>) {
+    pub(super) fn judge_overtaken(&mut self, now: Moment, effects: &mut Effects<K>) {
         let mut running = std::mem::take(&mut self.overtaken);
         running.retain(|one| match one.judgement(now) {
             None => true,

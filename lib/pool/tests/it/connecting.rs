@@ -1,6 +1,6 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
-use honeyflow_pool::{Kind, Pool, ServerState, Settings, State, Want};
+use honeyflow_pool::{Kind, Pool, RequestOptions, ServerState, Settings, State};
 use tokio::time::Instant;
 
 use crate::{
@@ -26,10 +26,11 @@ async fn server_down_at_start_joins_later() {
 async fn fewer_servers_than_tries() {
     let node = Node::start().await;
     let pool = full(Settings { tries: 10, ..plain(&[&node]) }, Lines::exclusive(), 2).await;
-    let error = pool.with(Want::default().idempotent(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
+    let error =
+        pool.with(RequestOptions::default().idempotent(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
     assert_eq!((error.kind, error.tries.len()), (Kind::Server(0x1001), 0));
     assert_eq!(pool.status().servers.len(), 1);
-    pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+    pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.unwrap();
 }
 
 /// PL-105 PL-12 PL-164
@@ -41,7 +42,7 @@ async fn hung_connect_blocks_nobody() {
     let pool = full(settings, Lines::exclusive(), 2).await;
     eventually("the other hangs in its greeting", || mute.open() == 2).await;
     for _ in 0..50 {
-        pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+        pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.unwrap();
     }
     let status = pool.status();
     let hung = status.servers.iter().find(|server| server.server.address == mute.address()).unwrap();
@@ -51,7 +52,7 @@ async fn hung_connect_blocks_nobody() {
 }
 
 #[tokio::test]
-async fn pl_12_pl_164_silence_while_connecting_is_bounded_and_told() {
+async fn pl_12_pl_164_silence_while_connecting_is_bounded_and_reported() {
     let mute = Node::start().await;
     mute.mute(true);
     let settings = Settings {
@@ -69,13 +70,13 @@ async fn pl_12_pl_164_silence_while_connecting_is_bounded_and_told() {
 }
 
 #[tokio::test]
-async fn pl_13_whatever_ends_is_replaced() {
+async fn pl_13_an_ended_connection_is_replaced() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let error = pool.with(Want::default(), |loan| lines::ask(loan, "die")).await.unwrap_err();
+    let error = pool.with(RequestOptions::default(), |loan| lines::ask(loan, "die")).await.unwrap_err();
     assert_eq!(error.kind, Kind::Protocol);
     eventually("a third was accepted", || node.accepted() >= 3 && node.open() == 2).await;
-    pool.get(Want::default()).await.unwrap().discard();
+    pool.get(RequestOptions::default()).await.unwrap().discard();
     eventually("a fourth was accepted", || node.accepted() >= 4 && node.open() == 2).await;
     node.restart().await;
     assert!(pool.control().ready(2, Instant::now() + PATIENCE).await);
@@ -90,7 +91,7 @@ async fn pl_26_pl_74_a_dead_idle_connection_leaves_when_it_dies() {
     eventually("seen without a checkout", || pool.status().idle == 2).await;
     assert_eq!((pool.counters().dead_idle, pool.counters().checkouts), (2, 0));
     for _ in 0..20 {
-        pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap();
+        pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.unwrap();
     }
     assert_eq!(two.open(), 2, "nothing else changed");
 }
@@ -119,24 +120,24 @@ async fn pl_168_a_refused_login_is_shown_and_makes_no_storm() {
 }
 
 #[tokio::test]
-async fn pl_160_a_killed_server_is_down_and_what_was_under_way_is_unknown() {
+async fn pl_160_a_killed_server_is_down_and_the_result_of_its_requests_is_unknown() {
     let (killed, other) = (Node::start().await, Node::start().await);
     let pool = full(plain(&[&killed, &other]), Lines::shared(10), 4).await;
-    let on = Want::default().on(&honeyflow_pool::Server::at(killed.address()));
+    let on = RequestOptions::default().on(&honeyflow_pool::Server::at(killed.address()));
     let asked = tokio::spawn({
         let (pool, on) = (pool.clone(), on.clone());
         async move { pool.with(on, |loan| lines::ask(loan, "hang")).await.map_err(|error| (error.kind, error.executed)) }
     });
-    eventually("it is under way", || pool.status().lent == 1).await;
+    eventually("it is in flight", || pool.status().lent == 1).await;
     killed.stop().await;
-    let unknown = (Kind::Protocol, honeyflow_pool::Executed::Unknown);
+    let unknown = (Kind::Protocol, honeyflow_pool::Execution::Unknown);
     assert_eq!(crate::within("it fails", asked).await.unwrap(), Err(unknown));
     eventually("down in status", || {
         pool.status().servers.iter().any(|one| one.server.address == killed.address() && one.state == ServerState::Down)
     })
     .await;
     for _ in 0..20 {
-        pool.with(Want::default().idempotent(), |loan| lines::ask(loan, "x")).await.unwrap();
+        pool.with(RequestOptions::default().idempotent(), |loan| lines::ask(loan, "x")).await.unwrap();
     }
     killed.restart().await;
     assert!(pool.control().ready(4, Instant::now() + PATIENCE).await);
@@ -153,17 +154,20 @@ mod restarts {
 
     use super::*;
 
-    /// PL-101 PL-73 PL-170: the tasks that open start anew; loans, waiters and connections notice nothing.
+    /// PL-101 PL-73 PL-170: each task is restarted after a panic; loans, waiters and connections are not affected.
     #[tokio::test]
     async fn reconciler_restarted_while_active() {
         let node = Node::start().await;
         let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-        let (one, two) = (pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap());
+        let (one, two) =
+            (pool.get(RequestOptions::default()).await.unwrap(), pool.get(RequestOptions::default()).await.unwrap());
         let waiting = tokio::spawn({
             let pool = pool.clone();
-            async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind) }
+            async move {
+                pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.map_err(|error| error.kind)
+            }
         });
-        eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
+        eventually("a request waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
         for name in [
             "pool-openers-panic",
             "pool-watchers-panic",
@@ -173,7 +177,7 @@ mod restarts {
         ] {
             planted::plant(Some(name));
             eventually("it has panicked", || {
-                // Something for each task to look at.
+                // Gives each task something to do.
                 pool.control().refresh();
                 drop(futures_now(&pool));
                 planted::current().is_none()
@@ -188,7 +192,7 @@ mod restarts {
         assert_eq!(pool.status().state, State::Active);
     }
 
-    /// PL-74: discovery that panics again and again takes neither the ring nor a request with it.
+    /// PL-74: repeated panics of discovery affect neither the ring nor the requests.
     #[tokio::test]
     async fn pl_74_requests_go_on_while_discovery_panics() {
         let nodes = [Node::start().await, Node::start().await];
@@ -200,7 +204,7 @@ mod restarts {
             let (pool, answered, enough) = (pool.clone(), answered.clone(), enough.clone());
             tokio::spawn(async move {
                 while !enough.load(Ordering::SeqCst) {
-                    pool.with(Want::within(PATIENCE), |loan| lines::ask(loan, "x")).await.unwrap();
+                    pool.with(RequestOptions::within(PATIENCE), |loan| lines::ask(loan, "x")).await.unwrap();
                     answered.fetch_add(1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
                 }
@@ -208,7 +212,7 @@ mod restarts {
         };
         let callers: Vec<_> = (0..8).map(asking).collect();
         eventually("both have names", || pool.counters().rounds_ok > 0).await;
-        // A round that fails leads back to the beginning; fewer panics than make the pool give up.
+        // A round that fails starts discovery again. There are fewer panics than would break the pool.
         nodes.iter().for_each(|node| node.knows(&[]));
         for _ in 0..8 {
             planted::plant(Some("pool-discovery-panics"));
@@ -231,24 +235,26 @@ mod restarts {
         eventually("it looks again", || pool.counters().rounds_ok > rounds).await;
     }
 
-    /// A request that changes its mind at once: enough to make tasks look.
+    /// Starts a request and drops it at once, which makes the tasks look.
     fn futures_now(pool: &Pool<Lines>) -> impl Sized {
-        let mut get = Box::pin(pool.get(Want::within(Duration::from_millis(1))));
+        let mut get = Box::pin(pool.get(RequestOptions::within(Duration::from_millis(1))));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let _ = std::future::Future::poll(get.as_mut(), &mut context);
     }
 
-    /// PL-105 PL-75: a task that always panics does not run hot, and after more than ten in ten seconds the pool is broken.
+    /// PL-105 PL-75: a task that always panics is restarted with back-off; after more than ten panics in ten seconds
+    /// the pool is broken.
     #[tokio::test]
     async fn crash_loop_backs_off() {
         let node = Node::start().await;
         let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-        let _loans = [pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap()];
+        let _loans =
+            [pool.get(RequestOptions::default()).await.unwrap(), pool.get(RequestOptions::default()).await.unwrap()];
         let waiting = tokio::spawn({
             let pool = pool.clone();
-            async move { pool.get(Want::within(PATIENCE)).await.map(drop).map_err(|error| error.kind) }
+            async move { pool.get(RequestOptions::within(PATIENCE)).await.map(drop).map_err(|error| error.kind) }
         });
-        eventually("somebody waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
+        eventually("a request waits", || pool.status().waiting.iter().sum::<usize>() == 1).await;
         let begun = Instant::now();
         let mut panics = 0;
         while pool.status().state != State::Broken {
@@ -264,6 +270,6 @@ mod restarts {
         assert_eq!(waiting.await.unwrap(), Err(Kind::Broken));
         let status = pool.status();
         assert!(status.broken_by.is_some_and(|why| why.contains("openers panicked")));
-        assert_eq!(pool.get(Want::default()).await.unwrap_err().kind, Kind::Broken);
+        assert_eq!(pool.get(RequestOptions::default()).await.unwrap_err().kind, Kind::Broken);
     }
 }

@@ -1,4 +1,5 @@
-//! A request through the pool: checkout, use, and, where that is safe, another try elsewhere or a second one beside it.
+//! Runs one request through the pool: checkout, use, and, where that is safe, a retry on another server or a hedge
+//! beside a slow try.
 
 use std::{
     future::Future,
@@ -12,66 +13,70 @@ use honeyflow_runtime::Moment;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    connect::{Again, Connection, Connector, Fault, Verdict},
-    core::{Core, Judgement, Overtaken, Tried},
-    error::{Error, Executed, Kind, Report},
+    connect::{Connection, Connector, Fault, RetryPolicy, Verdict},
+    core::{Core, Judgement, OvertakenRequest, TriedServers},
+    error::{Error, Execution, Kind, Report},
     loan::{Get, Loan},
     outage::Outage,
+    request_options::RequestOptions,
     server::Server,
     settings::SpeculateAfter,
     shared::{Entry, Shared},
-    want::Want,
 };
 
-/// How soon at the earliest a second one that was not allowed is asked for once more.
+/// How long a request waits at least before it asks again for a hedge that was not allowed.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// One request from its first try to its last.
-pub struct Using<'a, C: Connector> {
+/// One request, from its first try to its last.
+pub struct RequestRun<'a, C: Connector> {
     shared: &'a Arc<Shared<C>>,
-    want: Want,
+    want: RequestOptions,
     site: &'static Location<'static>,
     due: Moment,
     by: Instant,
-    tried: Tried,
+    tried: TriedServers,
     tries: Vec<(Server, C::Error)>,
     silent: Vec<Server>,
     tries_max: u32,
     once_more: bool,
-    /// An earlier try may have been carried out, whatever became of the last.
+    /// An earlier try may have been executed, however the last one ends.
     unsure: bool,
 }
 
-/// One try that came to an end.
-enum Ended<T, E> {
+/// The result of one try.
+enum TryOutcome<T, E> {
     Good(T),
     Failed { server: Server, error: E, verdict: Verdict, lost: bool, waited: Duration, used: Duration },
     TimedOut { server: Server, waited: Duration, used: Duration },
 }
 
-/// Whether another one may run beside one that takes long.
-enum Overtaker<T, C: Connector> {
+/// Whether a hedge may start beside a slow try.
+enum HedgeStart<T, C: Connector> {
     Lent(Loan<C>),
-    /// It has ended by itself.
-    Needless(Ended<T, C::Error>),
+    /// The slow try has ended by itself.
+    Needless(TryOutcome<T, C::Error>),
     None,
 }
 
-impl<'a, C: Connector> Using<'a, C> {
-    pub fn new(shared: &'a Arc<Shared<C>>, want: Want, site: &'static Location<'static>) -> Using<'a, C> {
+impl<'a, C: Connector> RequestRun<'a, C> {
+    pub fn new(
+        shared: &'a Arc<Shared<C>>,
+        want: RequestOptions,
+        site: &'static Location<'static>,
+    ) -> RequestRun<'a, C> {
         let (within, tries_max) = {
             let settings = shared.settings.load();
             (want.time_or(settings.deadline), settings.tries)
         };
         let due = shared.now().after(within);
         let by = Instant::now() + within;
-        Using {
+        RequestRun {
             shared,
             want,
             site,
             due,
             by,
-            tried: Tried::new(),
+            tried: TriedServers::new(),
             tries: Vec::new(),
             silent: Vec::new(),
             tries_max,
@@ -92,10 +97,10 @@ impl<'a, C: Connector> Using<'a, C> {
             };
             self.tried.push(loan.key());
             match self.one_try(loan, &f).await {
-                Ended::Good(value) => return Ok(value),
-                Ended::TimedOut { server, waited, used } => return Err(self.timed_out(server, waited, used)),
-                Ended::Failed { server, error, verdict, lost, waited, used } => {
-                    if !self.goes_on(verdict, lost) {
+                TryOutcome::Good(value) => return Ok(value),
+                TryOutcome::TimedOut { server, waited, used } => return Err(self.timed_out(server, waited, used)),
+                TryOutcome::Failed { server, error, verdict, lost, waited, used } => {
+                    if !self.takes_retry(verdict, lost) {
                         return Err(self.failed(server, error, verdict, waited, used));
                     }
                     self.remember(server, error, verdict);
@@ -108,51 +113,51 @@ impl<'a, C: Connector> Using<'a, C> {
         Get::new(self.shared, self.want.clone(), self.site).again(self.tried.clone(), self.due)
     }
 
-    /// The first try, and if it takes too long and that is allowed, a second one beside it. The first good answer counts; if
-    /// one of them fails and the same may be tried elsewhere, the other goes on as if it had been alone.
-    async fn one_try<T, F, Fut>(&mut self, mut loan: Loan<C>, f: &F) -> Ended<T, C::Error>
+    /// Makes one try, and hedges it if it is slow and that is allowed. The first good answer wins. If one of the two
+    /// fails and the request may go to another server, the remaining one goes on and may be hedged again.
+    async fn one_try<T, F, Fut>(&mut self, mut loan: Loan<C>, f: &F) -> TryOutcome<T, C::Error>
     where
         F: Fn(Loan<C>) -> Fut,
         Fut: Future<Output = Result<T, C::Error>>,
     {
         let (shared, until) = (self.shared, (self.due, self.by));
-        let Some(after) = self.second_after(&loan) else { return use_loan(shared, loan, until, f).await };
+        let Some(after) = self.hedge_after(&loan) else { return use_loan(shared, loan, until, f).await };
         let half_time = Instant::now() + self.by.saturating_duration_since(Instant::now()) / 2;
-        let mut runs = self.racing(&mut loan);
+        let mut runs = self.overtaken_request(&mut loan);
         let mut first = pin!(use_loan(shared, loan, until, f));
-        // Of the first nothing is boxed: most are never raced.
+        // The first try is not boxed, since most tries are never hedged.
         let (mut other, mut may_race) = (None, true);
         loop {
             let mut one = other.as_mut().map_or(first.as_mut(), Pin::as_mut);
             if !may_race {
                 return one.await;
             }
-            let mut beside = match self.overtaker(one.as_mut(), after, half_time).await {
-                Overtaker::Needless(ended) => return ended,
-                Overtaker::None => return one.await,
-                Overtaker::Lent(loan) => loan,
+            let mut beside = match self.wait_for_hedge(one.as_mut(), after, half_time).await {
+                HedgeStart::Needless(ended) => return ended,
+                HedgeStart::None => return one.await,
+                HedgeStart::Lent(loan) => loan,
             };
             self.tried.push(beside.key());
-            let second_runs = self.racing(&mut beside);
+            let second_runs = self.overtaken_request(&mut beside);
             let mut second = Box::pin(use_loan(shared, beside, until, f));
             let (ended, second_ended) = tokio::select! {
                 ended = &mut one => (ended, false),
                 ended = &mut second => (ended, true),
             };
             match ended {
-                Ended::Good(value) => {
+                TryOutcome::Good(value) => {
                     let now = shared.now();
                     shared.enter(|core, effects| {
                         core.counters_mut().speculations_won += u64::from(second_ended);
                         core.overtaken(if second_ended { runs } else { second_runs }, now, effects);
                     });
-                    return Ended::Good(value);
+                    return TryOutcome::Good(value);
                 }
-                Ended::Failed { server, error, verdict, .. } => {
+                TryOutcome::Failed { server, error, verdict, .. } => {
                     may_race = self.may_go_elsewhere(verdict);
                     self.remember(server, error, verdict);
                 }
-                Ended::TimedOut { server, .. } => {
+                TryOutcome::TimedOut { server, .. } => {
                     self.unsure = true;
                     self.silent.push(server);
                 }
@@ -163,28 +168,28 @@ impl<'a, C: Connector> Using<'a, C> {
         }
     }
 
-    /// A loan for another one beside this, once it has taken too long and there may be one.
-    async fn overtaker<T>(
+    /// Waits until the try has taken too long and a hedge is allowed. Returns the loan for the hedge.
+    async fn wait_for_hedge<T>(
         &self,
-        mut one: Pin<&mut impl Future<Output = Ended<T, C::Error>>>,
+        mut one: Pin<&mut impl Future<Output = TryOutcome<T, C::Error>>>,
         after: Duration,
         half_time: Instant,
-    ) -> Overtaker<T, C> {
+    ) -> HedgeStart<T, C> {
         let may_try_again = self.has_tries_left();
         let mut pause = after;
         loop {
             if let Ok(ended) = timeout_at(self.by.min(Instant::now() + pause), &mut one).await {
-                return Overtaker::Needless(ended);
+                return HedgeStart::Needless(ended);
             }
             let (tried, now) = (self.tried.clone(), Instant::now());
             if now >= self.by {
-                return Overtaker::None;
+                return HedgeStart::None;
             }
             let late = may_try_again && now >= half_time;
             if self.shared.enter(|core, _| core.may_speculate(&tried, late)).unwrap_or(false) {
                 break;
             }
-            // Many may be stuck at once, more than the budget has for them now.
+            // More requests may be stuck than the budget allows hedges now.
             pause = after.max(ASK_AGAIN_AFTER);
             if now < half_time {
                 pause = pause.min(half_time - now);
@@ -192,24 +197,25 @@ impl<'a, C: Connector> Using<'a, C> {
         }
         tokio::select! {
             biased;
-            ended = &mut one => Overtaker::Needless(ended),
-            beside = self.get() => beside.map_or(Overtaker::None, Overtaker::Lent),
+            ended = &mut one => HedgeStart::Needless(ended),
+            beside = self.get() => beside.map_or(HedgeStart::None, HedgeStart::Lent),
         }
     }
 
-    /// A try that failed, and was not the last.
+    /// Keeps the error of a try that was not the last.
     fn remember(&mut self, server: Server, error: C::Error, verdict: Verdict) {
-        self.unsure |= verdict.executed != Executed::No;
+        self.unsure |= verdict.executed != Execution::No;
         self.tries.push((server, error));
     }
 
-    /// As it is told of if it loses. An exclusive connection is closed then, and nothing more is heard of it.
-    fn racing(&self, loan: &mut Loan<C>) -> Overtaken {
+    /// What the core needs if this try loses against its hedge. An exclusive connection is closed then, and its answer
+    /// is never seen.
+    fn overtaken_request(&self, loan: &mut Loan<C>) -> OvertakenRequest {
         let flights = (!loan.entry().exclusive).then(|| loan.flights());
-        Overtaken { server: loan.key(), begun: loan.begun(), due: self.due, flights }
+        OvertakenRequest { server: loan.key(), begun: loan.begun(), due: self.due, flights }
     }
 
-    fn second_after(&self, loan: &Loan<C>) -> Option<Duration> {
+    fn hedge_after(&self, loan: &Loan<C>) -> Option<Duration> {
         if !self.want.idempotent || self.want.on.is_some() {
             return None;
         }
@@ -220,9 +226,9 @@ impl<'a, C: Connector> Using<'a, C> {
         }
     }
 
-    /// Whether the same is tried elsewhere. `lost`: its connection has ended with it.
-    fn goes_on(&mut self, verdict: Verdict, lost: bool) -> bool {
-        let harmless = verdict.executed == Executed::No || self.want.idempotent;
+    /// Whether to retry on another server. `lost`: the connection has ended with the request.
+    fn takes_retry(&mut self, verdict: Verdict, lost: bool) -> bool {
+        let harmless = verdict.executed == Execution::No || self.want.idempotent;
         if !harmless || !self.may_go_elsewhere(verdict) || self.want.on.is_some() || self.shared.now() >= self.due {
             return false;
         }
@@ -233,9 +239,9 @@ impl<'a, C: Connector> Using<'a, C> {
 
     fn may_go_elsewhere(&mut self, verdict: Verdict) -> bool {
         let allowed = match verdict.again {
-            Again::Never => false,
-            Again::Elsewhere => true,
-            Again::ElsewhereOnce => !std::mem::replace(&mut self.once_more, true),
+            RetryPolicy::Never => false,
+            RetryPolicy::Elsewhere => true,
+            RetryPolicy::ElsewhereOnce => !std::mem::replace(&mut self.once_more, true),
         };
         allowed && self.has_tries_left()
     }
@@ -244,13 +250,13 @@ impl<'a, C: Connector> Using<'a, C> {
         (self.tried.len() as u32) < self.tries_max
     }
 
-    /// No connection for a further try: the earlier error says more, if there is one.
+    /// Adds the earlier tries to the error of a retry that got no connection.
     fn out_of_servers(self, error: Error<C>) -> Error<C> {
         let mut error = error;
         error.report_mut().tries = self.tries;
         error.report_mut().silent = self.silent;
         if self.unsure {
-            error.report_mut().executed = Executed::Unknown;
+            error.report_mut().executed = Execution::Unknown;
         }
         error
     }
@@ -258,13 +264,13 @@ impl<'a, C: Connector> Using<'a, C> {
     fn report(&mut self, kind: Kind, server: Server, waited: Duration, used: Duration) -> Report<C::Error> {
         let (state, (idle, lent, waiters)) = self
             .shared
-            .enter(|core, _| (core.state(), core.crowd()))
+            .enter(|core, _| (core.state(), core.usage()))
             .unwrap_or((crate::core::State::Broken, (0, 0, 0)));
         Report {
             kind,
             fault: Fault::Server,
             server: Some(server),
-            executed: Executed::Unknown,
+            executed: Execution::Unknown,
             idempotent: self.want.idempotent,
             waited,
             used,
@@ -294,8 +300,9 @@ impl<'a, C: Connector> Using<'a, C> {
         used: Duration,
     ) -> Error<C> {
         let report = self.report(verdict.kind, server, waited, used);
-        // What this server has not done, another may have.
-        let executed = if self.unsure && verdict.executed == Executed::No { report.executed } else { verdict.executed };
+        // This server did not execute the request, but an earlier one may have.
+        let executed =
+            if self.unsure && verdict.executed == Execution::No { report.executed } else { verdict.executed };
         Error::new(Report {
             fault: verdict.fault,
             executed,
@@ -306,30 +313,30 @@ impl<'a, C: Connector> Using<'a, C> {
     }
 }
 
-/// Runs the closure until it ends or the deadline has come, and tells the pool what that says about the server.
-/// `due`, `by`: the same moment on the pool's clock and on the timer's.
+/// Runs the closure until it ends or its deadline, and reports the result for the server's health.
+/// `due`, `by`: the same moment on the pool's clock and on tokio's timer.
 async fn use_loan<C, T, F, Fut>(
     shared: &Arc<Shared<C>>,
     mut loan: Loan<C>,
     (due, by): (Moment, Instant),
     f: &F,
-) -> Ended<T, C::Error>
+) -> TryOutcome<T, C::Error>
 where
     C: Connector,
     F: Fn(Loan<C>) -> Fut,
     Fut: Future<Output = Result<T, C::Error>>,
 {
-    loan.judged_elsewhere();
+    loan.leave_judgement_to_caller();
     let (server, key, begun, waited) = (loan.server().clone(), loan.key(), loan.begun(), loan.waited());
     let (entry, connection) = (loan.entry(), loan.connection());
     let result = {
         let mut using = pin!(f(loan));
-        // Declared last, so it speaks before the future, with the loan in it, is dropped.
+        // Declared last, so it is dropped before the future that owns the loan.
         let mut guard = CutUnlessDone { entry: &entry, done: false };
         let result = timeout_at(by, &mut using).await;
         guard.done = result.is_ok();
         if result.is_err() {
-            // While it is on loan: the clock may have come first.
+            // Reported while the loan lasts; the expiry task may have reported it first.
             let (now, exclusive) = (shared.now(), entry.exclusive.then_some(begun));
             shared.enter(|core, effects| core.timed_out(connection, key, exclusive, now, effects));
         }
@@ -338,39 +345,39 @@ where
     let now = shared.now();
     let used = now.since(begun);
     if entry.exclusive && now >= due && matches!(result, Ok(Err(_))) {
-        // The pool's clock was first: it has counted the time-out, and closed the connection under the request.
-        return Ended::TimedOut { server, waited, used };
+        // The expiry task was first: it has counted the time-out and closed the connection during the request.
+        return TryOutcome::TimedOut { server, waited, used };
     }
     let verdict = match &result {
         Ok(Err(error)) => Some(shared.connector.verdict(error)),
         _ => None,
     };
     let judgement = match (&result, verdict) {
-        (Err(_), _) => return Ended::TimedOut { server, waited, used },
+        (Err(_), _) => return TryOutcome::TimedOut { server, waited, used },
         (Ok(_), None) => Judgement::Answered(used),
         (Ok(_), Some(verdict)) if verdict.health => Judgement::Fault,
         (Ok(_), Some(_)) => Judgement::Neutral,
     };
-    // A refusal is an answer, too.
+    // An error code of the server is an answer, too.
     let answered = verdict.is_none_or(|verdict| matches!(verdict.kind, Kind::Server(_)));
     shared.enter(|core, effects| {
         if answered {
-            core.heard_on(connection);
+            core.mark_answered(connection);
         }
         core.counters_mut().use_errors += u64::from(verdict.is_some());
         core.judge(key, judgement, now, effects);
     });
     match (result, verdict) {
-        (Ok(Ok(value)), _) => Ended::Good(value),
+        (Ok(Ok(value)), _) => TryOutcome::Good(value),
         (Ok(Err(error)), Some(verdict)) => {
             let lost = entry.connection.broken();
-            Ended::Failed { server, error, verdict, lost, waited, used }
+            TryOutcome::Failed { server, error, verdict, lost, waited, used }
         }
-        _ => Ended::TimedOut { server, waited, used },
+        _ => TryOutcome::TimedOut { server, waited, used },
     }
 }
 
-/// An exclusive connection whose use did not come to its end is in nobody knows what state.
+/// Marks an exclusive connection as cut off if its request did not end, since its protocol state is then unknown.
 struct CutUnlessDone<'a, C: Connector> {
     entry: &'a Arc<Entry<C>>,
     done: bool,
@@ -384,7 +391,8 @@ impl<C: Connector> Drop for CutUnlessDone<'_, C> {
     }
 }
 
-/// A connection of its own, one deadline for connecting and use, closed in any case.
+/// Runs a request on a new connection outside of the pool, with one deadline for connecting and use. It always closes
+/// the connection.
 pub async fn once<C, T>(
     shared: &Arc<Shared<C>>,
     on: &Server,
@@ -422,26 +430,26 @@ where
         })
     };
     if let Some(kind) = state.refuses().filter(|kind| *kind != Kind::Inactive) {
-        return Err(error(kind, Executed::No, None, None, None));
+        return Err(error(kind, Execution::No, None, None, None));
     }
     let limits = shared.limits();
     let connect_by = by.min(Instant::now() + limits.tcp + limits.ready);
     let connection = match timeout_at(connect_by, shared.connector.connect(on, limits)).await {
         Err(_) => {
             let late = Outage::at(on, Kind::Connect, format!("was not ready within {:?}", shared.now().since(begun)));
-            return Err(error(Kind::Connect, Executed::No, None, None, Some(late)));
+            return Err(error(Kind::Connect, Execution::No, None, None, Some(late)));
         }
         Ok(Err(cause)) => {
             let verdict = shared.connector.verdict(&cause);
             let kind = if verdict.kind == Kind::Login { Kind::Login } else { Kind::Connect };
-            return Err(error(kind, Executed::No, Some(verdict), Some(cause), None));
+            return Err(error(kind, Execution::No, Some(verdict), Some(cause), None));
         }
         Ok(Ok(connection)) => connection,
     };
     let result = timeout_at(by, f(&connection)).await;
     let close_by = Instant::now() + Duration::from_secs(1);
     let _ = timeout_at(close_by, connection.close(close_by)).await;
-    shared.let_go(&connection);
+    shared.count_wrong_answers(&connection);
     drop(connection);
     match result {
         Ok(Ok(value)) => Ok(value),
@@ -449,6 +457,6 @@ where
             let verdict = shared.connector.verdict(&cause);
             Err(error(verdict.kind, verdict.executed, Some(verdict), Some(cause), None))
         }
-        Err(_) => Err(error(Kind::UseTimeout, Executed::Unknown, None, None, None)),
+        Err(_) => Err(error(Kind::UseTimeout, Execution::Unknown, None, None, None)),
     }
 }

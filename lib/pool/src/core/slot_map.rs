@@ -1,16 +1,16 @@
-//! Rows under keys that are never reused: a key of a row that has gone finds nothing, however late it comes.
+//! A map whose keys are never reused: the key of a removed row finds nothing, however late it is used.
 
 use std::num::NonZeroU32;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     index: u32,
-    /// Never zero, so that a key that may be missing is no larger.
+    /// Never zero, so that an `Option<Key>` is no larger than a `Key`.
     generation: NonZeroU32,
 }
 
 #[derive(Debug)]
-pub struct Slots<T> {
+pub struct SlotMap<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
@@ -21,13 +21,13 @@ struct Slot<T> {
     row: Option<T>,
 }
 
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new() }
+impl<T> Default for SlotMap<T> {
+    fn default() -> SlotMap<T> {
+        SlotMap { slots: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Slots<T> {
+impl<T> SlotMap<T> {
     #[inline]
     pub fn insert(&mut self, row: T) -> Key {
         if let Some(index) = self.free.pop() {
@@ -58,7 +58,7 @@ impl<T> Slots<T> {
         Some(row)
     }
 
-    /// Without moving it out first: rows are large.
+    /// Removes a row in place. `remove` would move it out first, and rows are large.
     #[inline]
     pub fn discard(&mut self, key: Key) {
         let slot = self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_key_outlives_its_row_and_finds_no_other() {
-        let mut slots = Slots::default();
+        let mut slots = SlotMap::default();
         let first = slots.insert("first");
         assert_eq!(slots.remove(first), Some("first"));
         let second = slots.insert("second");

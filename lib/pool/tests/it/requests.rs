@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use honeyflow_pool::{Executed, Kind, Server, ServerState, Settings, Want, settings::SpeculateAfter};
+use honeyflow_pool::{Execution, Kind, RequestOptions, Server, ServerState, Settings, settings::SpeculateAfter};
 use honeyflow_runtime::Class;
 use tokio::{
     sync::{Barrier, Notify},
@@ -32,8 +32,8 @@ async fn pl_22_both_modes_answer_alike() {
                 let pool = pool.clone();
                 tokio::spawn(async move {
                     let text = format!("n{number}");
-                    let answer = pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap();
-                    assert_eq!(answer, text, "another's answer");
+                    let answer = pool.with(RequestOptions::default(), |loan| lines::ask(loan, &text)).await.unwrap();
+                    assert_eq!(answer, text, "the answer of another request");
                 })
             })
             .collect();
@@ -50,7 +50,7 @@ async fn pl_22_both_modes_answer_alike() {
 async fn closure_error_keeps_cause() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let error = pool.with(Want::default(), |loan| lines::ask(loan, "!no such table")).await.unwrap_err();
+    let error = pool.with(RequestOptions::default(), |loan| lines::ask(loan, "!no such table")).await.unwrap_err();
     assert_eq!(error.kind, Kind::Server(42));
     assert_eq!(error.source().unwrap().to_string(), "the server answered !no such table");
     assert_eq!(error.server.as_ref().map(|server| server.address), Some(node.address()));
@@ -68,7 +68,7 @@ async fn pl_24_a_panic_in_the_closure_reaches_the_caller_and_the_pool_stays_whol
         let pool = pool.clone();
         async move {
             let _ = pool
-                .with(Want::default(), |loan| async move {
+                .with(RequestOptions::default(), |loan| async move {
                     assert_eq!(loan.ask("x").await.unwrap(), "y", "planted");
                     Ok(())
                 })
@@ -85,28 +85,28 @@ async fn timeout_frees_capacity() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
     for _ in 0..6 {
-        let want = Want::within(Duration::from_millis(30));
+        let want = RequestOptions::within(Duration::from_millis(30));
         let error = within("the deadline", pool.with(want, |loan| lines::ask(loan, "hang"))).await.unwrap_err();
         assert!(matches!(error.kind, Kind::UseTimeout | Kind::WaitTimeout | Kind::WouldTimeOut), "{error}");
     }
     assert!(pool.control().ready(2, Instant::now() + crate::PATIENCE).await);
-    assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.unwrap(), "x");
+    assert_eq!(pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.unwrap(), "x");
     eventually("the cut off ones are gone", || node.open() == 2).await;
 }
 
-/// Also without a transport that says what is in flight.
+/// This holds also without a transport that reports requests in flight.
 #[tokio::test]
 async fn pl_20_a_use_that_was_dropped_costs_its_exclusive_connection() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
     let dropped = tokio::spawn({
         let pool = pool.clone();
-        async move { pool.with(Want::default(), |loan| async move { loan.ask("hang").await }).await.is_ok() }
+        async move { pool.with(RequestOptions::default(), |loan| async move { loan.ask("hang").await }).await.is_ok() }
     });
-    eventually("it is under way", || pool.status().lent == 1).await;
+    eventually("it is in flight", || pool.status().lent == 1).await;
     dropped.abort();
     eventually("closed and replaced", || node.accepted() == 3 && node.open() == 2).await;
-    pool.with(Want::default(), |loan| async move { loan.ask("x").await }).await.unwrap();
+    pool.with(RequestOptions::default(), |loan| async move { loan.ask("x").await }).await.unwrap();
     assert_eq!(node.accepted(), 3, "a finished use costs nothing");
 }
 
@@ -114,13 +114,13 @@ async fn pl_20_a_use_that_was_dropped_costs_its_exclusive_connection() {
 async fn pl_90_pl_91_a_time_out_says_that_it_may_have_been_executed() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::shared(10), 2).await;
-    let ask = |want: Want| pool.with(want, |loan| lines::ask(loan, "hang"));
-    let error = ask(Want::within(Duration::from_millis(30))).await.unwrap_err();
-    assert_eq!((error.kind, error.executed, error.class()), (Kind::UseTimeout, Executed::Unknown, Class::Reject));
+    let ask = |want: RequestOptions| pool.with(want, |loan| lines::ask(loan, "hang"));
+    let error = ask(RequestOptions::within(Duration::from_millis(30))).await.unwrap_err();
+    assert_eq!((error.kind, error.executed, error.class()), (Kind::UseTimeout, Execution::Unknown, Class::Reject));
     assert!(error.to_string().contains("it may have been executed"), "{error}");
-    let error = ask(Want::within(Duration::from_millis(30)).idempotent()).await.unwrap_err();
+    let error = ask(RequestOptions::within(Duration::from_millis(30)).idempotent()).await.unwrap_err();
     assert_eq!((error.class(), error.transient()), (Class::Retry, true));
-    let error = pool.with(Want::default(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
+    let error = pool.with(RequestOptions::default(), |loan| lines::ask(loan, "overloaded")).await.unwrap_err();
     assert_eq!((error.class(), error.retry_after), (Class::RetryAfter, Some(Duration::from_secs(1))));
 }
 
@@ -132,7 +132,7 @@ async fn late_answer_reaches_nobody() {
         let shared = connector.streams > 1;
         let pool = full(Settings { connections_per_server: Some(1), ..plain(&[&node]) }, connector, 1).await;
         node.pause(true);
-        let want = Want::within(Duration::from_millis(50));
+        let want = RequestOptions::within(Duration::from_millis(50));
         let error = pool.with(want, |loan| lines::ask(loan, "late")).await.unwrap_err();
         assert_eq!(error.kind, Kind::UseTimeout);
         if shared {
@@ -141,7 +141,7 @@ async fn late_answer_reaches_nobody() {
         node.pause(false);
         for number in 0..10 {
             let text = format!("n{number}");
-            assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
+            assert_eq!(pool.with(RequestOptions::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
         }
         if shared {
             eventually("the stream is free again", || pool.status().servers[0].orphans == 0).await;
@@ -150,21 +150,21 @@ async fn late_answer_reaches_nobody() {
     }
 }
 
-/// PL-165: what is no answer costs the connection it came on, and nobody on another one notices.
+/// PL-165: data that is no answer ends the connection it came on, and no other connection.
 #[tokio::test]
-async fn pl_165_nonsense_costs_one_connection_and_a_second_answer_costs_nothing() {
+async fn pl_165_a_malformed_answer_ends_one_connection_and_a_second_answer_ends_none() {
     for connector in [Lines::exclusive(), Lines::shared(4)] {
         let node = Node::start().await;
         let pool = full(plain(&[&node]), connector, 2).await;
-        let other = pool.get(Want::default()).await.unwrap();
-        assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, "twice")).await.unwrap(), "once");
+        let other = pool.get(RequestOptions::default()).await.unwrap();
+        assert_eq!(pool.with(RequestOptions::default(), |loan| lines::ask(loan, "twice")).await.unwrap(), "once");
         for number in 0..4 {
             let text = format!("n{number}");
-            assert_eq!(pool.with(Want::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
+            assert_eq!(pool.with(RequestOptions::default(), |loan| lines::ask(loan, &text)).await.unwrap(), text);
         }
-        assert_eq!(node.accepted(), 2, "whoever was answered is answered");
-        let error = pool.with(Want::default(), |loan| lines::ask(loan, "nonsense")).await.unwrap_err();
-        assert_eq!((error.kind, error.executed), (Kind::Protocol, Executed::Unknown), "{error}");
+        assert_eq!(node.accepted(), 2, "no connection was replaced");
+        let error = pool.with(RequestOptions::default(), |loan| lines::ask(loan, "nonsense")).await.unwrap_err();
+        assert_eq!((error.kind, error.executed), (Kind::Protocol, Execution::Unknown), "{error}");
         assert_eq!(other.ask("still here").await.unwrap(), "still here");
         eventually("replaced", || node.accepted() == 3 && node.open() == 2 && pool.status().open == 2).await;
         drop(other);
@@ -180,7 +180,9 @@ async fn pl_23_pl_169_cancelling_at_any_point_loses_nothing() {
             let tasks: Vec<_> = (0..8)
                 .map(|_| {
                     let pool = pool.clone();
-                    tokio::spawn(async move { pool.with(Want::default(), |loan| lines::ask(loan, "x")).await.is_ok() })
+                    tokio::spawn(async move {
+                        pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await.is_ok()
+                    })
                 })
                 .collect();
             for _ in 0..round % 17 {
@@ -211,7 +213,7 @@ async fn no_entry_lost_under_contention() {
             let (pool, held) = (pool.clone(), held.clone());
             tokio::spawn(async move {
                 for _ in 0..200 {
-                    let loan = pool.get(Want::within(crate::PATIENCE)).await.unwrap();
+                    let loan = pool.get(RequestOptions::within(crate::PATIENCE)).await.unwrap();
                     assert!(held.fetch_add(1, Ordering::SeqCst) < 2, "more loans than connections");
                     tokio::task::yield_now().await;
                     held.fetch_sub(1, Ordering::SeqCst);
@@ -237,7 +239,7 @@ async fn once_honours_deadline() {
     let by = Instant::now() + Duration::from_secs(3);
     let asked = pool.once(&server, by, async |line| line.ask("hang").await);
     let error = within("the deadline", asked).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Executed::Unknown));
+    assert_eq!((error.kind, error.executed), (Kind::UseTimeout, Execution::Unknown));
     node.mute(true);
     let by = Instant::now() + Duration::from_millis(50);
     let asked = pool.once(&server, by, async |line| line.ask("x").await);
@@ -253,7 +255,7 @@ async fn once_connect_error_is_typed() {
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
     let by = Instant::now() + Duration::from_secs(5);
     let error = pool.once(&absent.server("gone"), by, async |line| line.ask("x").await).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::Connect, Executed::No));
+    assert_eq!((error.kind, error.executed), (Kind::Connect, Execution::No));
     assert_eq!(error.source().unwrap().source().unwrap().to_string(), "Connection refused (os error 111)");
     assert!(error.transient());
 }
@@ -264,35 +266,36 @@ async fn pl_25_on_means_that_server_or_an_error_at_once() {
     let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
     let second = Server::at(nodes[1].address());
     for _ in 0..10 {
-        assert_eq!(pool.get(Want::default().on(&second)).await.unwrap().server(), &second);
+        assert_eq!(pool.get(RequestOptions::default().on(&second)).await.unwrap().server(), &second);
     }
     nodes[1].stop().await;
     eventually("it is down", || pool.status().servers.iter().any(|server| server.state == ServerState::Down)).await;
-    assert_eq!(pool.get(Want::default().on(&second)).await.unwrap_err().kind, Kind::ServerDown);
+    assert_eq!(pool.get(RequestOptions::default().on(&second)).await.unwrap_err().kind, Kind::ServerDown);
     let stranger = Server::at("127.9.9.9:1".parse().unwrap());
-    assert_eq!(pool.get(Want::default().on(&stranger)).await.unwrap_err().kind, Kind::UnknownServer);
+    assert_eq!(pool.get(RequestOptions::default().on(&stranger)).await.unwrap_err().kind, Kind::UnknownServer);
 }
 
 #[tokio::test]
 async fn pl_27_a_detached_connection_is_replaced() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let detached = pool.get(Want::default()).await.unwrap().detach().unwrap();
+    let detached = pool.get(RequestOptions::default()).await.unwrap().detach().unwrap();
     eventually("replaced", || node.open() == 3 && pool.status().idle == 2).await;
     assert_eq!(detached.ask("mine").await.unwrap(), "mine");
     drop(detached);
     eventually("closed by its owner", || node.open() == 2).await;
     let shared = full(plain(&[&node]), Lines::shared(5), 2).await;
-    assert!(shared.get(Want::default()).await.unwrap().detach().is_err(), "others use it");
+    assert!(shared.get(RequestOptions::default()).await.unwrap().detach().is_err(), "others use it");
 }
 
 #[tokio::test]
 async fn pl_30_the_deadline_fires_although_nothing_comes_back() {
     let node = Node::start().await;
     let pool = full(plain(&[&node]), Lines::exclusive(), 2).await;
-    let _held = [pool.get(Want::default()).await.unwrap(), pool.get(Want::default()).await.unwrap()];
-    let error = within("the deadline", pool.get(Want::within(Duration::from_millis(40)))).await.unwrap_err();
-    assert_eq!((error.kind, error.executed), (Kind::WaitTimeout, Executed::No));
+    let _held =
+        [pool.get(RequestOptions::default()).await.unwrap(), pool.get(RequestOptions::default()).await.unwrap()];
+    let error = within("the deadline", pool.get(RequestOptions::within(Duration::from_millis(40)))).await.unwrap_err();
+    assert_eq!((error.kind, error.executed), (Kind::WaitTimeout, Execution::No));
     assert!(error.waited >= Duration::from_millis(40) && error.lent == 2, "{error}");
 }
 
@@ -304,12 +307,15 @@ async fn two_pools_do_not_mix() {
         full(plain(&[&nodes[0]]), Lines::exclusive(), 2).await,
         full(plain(&[&nodes[1]]), Lines::exclusive(), 2).await,
     ];
-    let loans = [pools[0].get(Want::default()).await.unwrap(), pools[1].get(Want::default()).await.unwrap()];
+    let loans = [
+        pools[0].get(RequestOptions::default()).await.unwrap(),
+        pools[1].get(RequestOptions::default()).await.unwrap(),
+    ];
     drop(loans);
     for (pool, node) in pools.iter().zip(&nodes) {
         let addresses: HashSet<_> = [
-            pool.get(Want::default()).await.unwrap().server().address,
-            pool.get(Want::default()).await.unwrap().server().address,
+            pool.get(RequestOptions::default()).await.unwrap().server().address,
+            pool.get(RequestOptions::default()).await.unwrap().server().address,
         ]
         .into();
         assert_eq!(addresses, HashSet::from([node.address()]));
@@ -322,46 +328,46 @@ async fn pl_86_a_further_try_goes_elsewhere_only_if_that_is_safe() {
     let nodes = [Node::start().await, Node::start().await];
     let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let run = |want: Want, command: &'static str| {
+    let run = |want: RequestOptions, command: &'static str| {
         let seen = seen.clone();
         pool.with(want, move |loan| {
             seen.lock().unwrap().push(loan.server().address);
             async move { lines::ask(loan, command).await }
         })
     };
-    let error = run(Want::default(), "overloaded").await.unwrap_err();
+    let error = run(RequestOptions::default(), "overloaded").await.unwrap_err();
     let tried = std::mem::take(&mut *seen.lock().unwrap());
     assert_eq!(tried.len(), 2, "not executed: tried on both servers");
     assert_ne!(tried[0], tried[1]);
     assert_eq!((error.tries.len(), error.tries[0].0.address), (1, tried[0]));
-    run(Want::default(), "die").await.unwrap_err();
+    run(RequestOptions::default(), "die").await.unwrap_err();
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()).len(), 1, "it may have been executed");
     assert!(pool.control().ready(4, Instant::now() + crate::PATIENCE).await);
-    run(Want::default().idempotent(), "die").await.unwrap_err();
+    run(RequestOptions::default().idempotent(), "die").await.unwrap_err();
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()).len(), 2, "idempotent: tried elsewhere");
-    run(Want::default(), "!bad").await.unwrap_err();
+    run(RequestOptions::default(), "!bad").await.unwrap_err();
     assert_eq!(seen.lock().unwrap().len(), 1, "a bad request is bad everywhere");
     assert_eq!(pool.counters().retries, 2);
 }
 
-/// PL-90: the last server did nothing, and the one before it may have done everything.
+/// PL-90: the last server executed nothing, but the one before it may have executed the request.
 #[tokio::test]
-async fn pl_90_what_an_earlier_try_may_have_done_is_not_forgotten() {
+async fn pl_90_an_error_remembers_that_an_earlier_try_may_have_been_executed() {
     let nodes = [Node::start().await, Node::start().await];
     let pool = full(plain(&[&nodes[0], &nodes[1]]), Lines::shared(10), 4).await;
     let calls = AtomicUsize::new(0);
-    let run = pool.with(Want::default().idempotent(), |loan| {
+    let run = pool.with(RequestOptions::default().idempotent(), |loan| {
         let command = if calls.fetch_add(1, Ordering::SeqCst) == 0 { "die" } else { "overloaded" };
         lines::ask(loan, command)
     });
     let error = run.await.unwrap_err();
     assert_eq!((calls.load(Ordering::SeqCst), error.tries.len()), (2, 1));
-    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown), "{error}");
+    assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Execution::Unknown), "{error}");
 }
 
-/// PL-90 PL-85: of two at once, the one that failed first counts as well.
+/// PL-90 PL-85: if two tries run at once, the one that failed first counts as well.
 #[tokio::test]
-async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
+async fn pl_90_an_error_remembers_the_try_that_ran_beside_the_last() {
     for fails_first in [0, 1] {
         let nodes = [Node::start().await, Node::start().await];
         let settings = Settings {
@@ -371,7 +377,7 @@ async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
         };
         let pool = full(settings, Lines::shared(10), 4).await;
         let (calls, both, failed) = (AtomicUsize::new(0), Barrier::new(2), Notify::new());
-        let run = pool.with(Want::within(crate::PATIENCE).idempotent(), |loan| {
+        let run = pool.with(RequestOptions::within(crate::PATIENCE).idempotent(), |loan| {
             let call = calls.fetch_add(1, Ordering::SeqCst);
             let (both, failed) = (&both, &failed);
             async move {
@@ -382,21 +388,21 @@ async fn pl_90_what_ran_beside_the_last_try_is_not_forgotten() {
                     return lost;
                 }
                 failed.notified().await;
-                // The other has been looked at by then: they are polled together.
+                // The other try has been polled by then: both are polled together.
                 tokio::task::yield_now().await;
                 lines::ask(loan, "overloaded").await
             }
         });
         let error = within("an error", run).await.unwrap_err();
-        assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Executed::Unknown), "{error}");
+        assert_eq!((error.kind, error.executed), (Kind::Server(0x1001), Execution::Unknown), "{error}");
         assert_eq!((calls.load(Ordering::SeqCst), error.tries.len()), (2, 1), "{error}");
     }
 }
 
-/// PL-85: one of two is lost, the other is stuck; whichever that is, a third server is asked, but no more than may be tried,
-/// nor what is refused everywhere.
+/// PL-85: one of two tries is lost and the other is stuck. In both orders a third server is tried, unless `tries`
+/// forbids it or the server refused the request itself.
 #[tokio::test]
-async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
+async fn pl_85_the_remaining_try_of_a_race_is_hedged_as_well() {
     let cases = [("die", 0, 3), ("die", 1, 3), ("die", 0, 2), ("die", 1, 2), ("!bad", 0, 3), ("!bad", 1, 3)];
     for (ends, lost, tries) in cases {
         let nodes = [Node::start().await, Node::start().await, Node::start().await];
@@ -410,7 +416,7 @@ async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
         let (calls, both) = (AtomicUsize::new(0), Barrier::new(2));
         let goes_on = ends == "die" && tries == 3;
         let time = if goes_on { crate::PATIENCE } else { Duration::from_secs(2) };
-        let run = pool.with(Want::within(time).idempotent(), |loan| {
+        let run = pool.with(RequestOptions::within(time).idempotent(), |loan| {
             let (call, both) = (calls.fetch_add(1, Ordering::SeqCst), &both);
             async move {
                 if call == 2 {
@@ -426,9 +432,9 @@ async fn pl_85_what_is_left_of_a_race_is_raced_as_well() {
     }
 }
 
-/// PL-85: also the last try may have another one beside it.
+/// PL-85: the last try may be hedged, too.
 #[tokio::test]
-async fn pl_85_a_further_try_is_overtaken_as_the_first_is() {
+async fn pl_85_a_retry_is_hedged_like_the_first_try() {
     let nodes = [Node::start().await, Node::start().await, Node::start().await];
     let settings = Settings {
         speculate_after: SpeculateAfter::Time(Duration::from_millis(1)),
@@ -438,7 +444,7 @@ async fn pl_85_a_further_try_is_overtaken_as_the_first_is() {
     };
     let pool = full(settings, Lines::shared(10), 6).await;
     let calls = AtomicUsize::new(0);
-    let run = pool.with(Want::within(crate::PATIENCE).idempotent(), |loan| {
+    let run = pool.with(RequestOptions::within(crate::PATIENCE).idempotent(), |loan| {
         let call = calls.fetch_add(1, Ordering::SeqCst);
         async move {
             match call {
@@ -453,7 +459,7 @@ async fn pl_85_a_further_try_is_overtaken_as_the_first_is() {
 }
 
 #[tokio::test]
-async fn pl_85_a_second_one_beside_the_first_if_that_is_allowed() {
+async fn pl_85_a_slow_request_is_hedged_if_that_is_allowed() {
     let nodes = [Node::start().await, Node::start().await];
     let settings = Settings {
         speculate_after: SpeculateAfter::Time(Duration::from_millis(20)),
@@ -463,7 +469,7 @@ async fn pl_85_a_second_one_beside_the_first_if_that_is_allowed() {
     let pool = full(settings, Lines::shared(10), 4).await;
     nodes[0].delay(Duration::from_secs(60));
     for _ in 0..8 {
-        let want = Want::within(Duration::from_secs(15)).idempotent();
+        let want = RequestOptions::within(Duration::from_secs(15)).idempotent();
         let answer = within("the quick one", pool.with(want, |loan| lines::ask(loan, "x"))).await;
         assert_eq!(answer.unwrap(), "x");
     }
@@ -505,7 +511,7 @@ async fn pl_162_traffic_leaves_a_slow_server() {
                     let pool = pool.clone();
                     tokio::spawn(async move {
                         for _ in 0..requests {
-                            let _ = pool.with(Want::default(), |loan| lines::ask(loan, "x")).await;
+                            let _ = pool.with(RequestOptions::default(), |loan| lines::ask(loan, "x")).await;
                         }
                     })
                 })

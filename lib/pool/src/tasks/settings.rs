@@ -1,4 +1,5 @@
-//! Settings: asked for once a second and when the provider says so. Bad ones change nothing and are shown.
+//! The settings task: asks the provider once a second, and when the provider reports a change. Settings with an error
+//! change nothing; the status shows the error.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -7,9 +8,9 @@ use std::{
 
 use crate::{
     connect::Connector,
-    control::{Control, Drain, begin},
-    core::{Next, Rules, State},
-    settings::{Provider, Settings, SettingsError, Start, heeded},
+    control::{Control, Drain, begin_drain},
+    core::{DrainTarget, Rules, State},
+    settings::{Provider, Settings, SettingsError, Start, apply_planted_bug},
     shared::Shared,
 };
 
@@ -22,24 +23,24 @@ pub async fn run<C: Connector>(shared: Arc<Shared<C>>, provider: Arc<dyn Provide
             () = tokio::time::sleep(ASK_EVERY) => {}
             () = provider.changed() => {}
         }
-        let offered = provider.settings().and_then(|settings| settings.check().map(|()| heeded(settings)));
-        take(&shared, offered.and_then(|settings| told(&shared, settings)));
-        follow(&shared);
+        let offered = provider.settings().and_then(|settings| settings.check().map(|()| apply_planted_bug(settings)));
+        apply(&shared, offered.and_then(|settings| configure_connector(&shared, settings)));
+        follow_enabled(&shared);
     }
 }
 
-/// Switched off and on by the settings: only a change counts, so that what people command meanwhile stays. A pool that is
-/// still on its way down is switched on when it is there.
-fn follow<C: Connector>(shared: &Arc<Shared<C>>) {
+/// Enables or disables the pool when the setting `enabled` changes. Only a change counts, so that an operator's command
+/// stays in force. A pool that still drains is enabled after the drain.
+fn follow_enabled<C: Connector>(shared: &Arc<Shared<C>>) {
     let (wanted, start) = {
         let settings = shared.settings.load();
         (settings.enabled, settings.start)
     };
     let state = shared.enter(|core, _| core.state());
     match (shared.switched_on.load(Ordering::Relaxed), wanted) {
-        // Begun here: if it were only on its way, switching on would find nothing to do, and come before it.
-        (true, false) => drop(begin(shared, Next::Disabled, Drain::as_configured())),
-        (false, true) if state == Some(State::Draining(Next::Disabled)) => return,
+        // The drain must have begun when this returns; a later enable would otherwise run first and do nothing.
+        (true, false) => drop(begin_drain(shared, DrainTarget::Disabled, Drain::as_configured())),
+        (false, true) if state == Some(State::Draining(DrainTarget::Disabled)) => return,
         (false, true) if state == Some(State::Disabled) => {
             shared.enable();
             if start == Start::Active {
@@ -51,15 +52,15 @@ fn follow<C: Connector>(shared: &Arc<Shared<C>>) {
     shared.switched_on.store(wanted, Ordering::Relaxed);
 }
 
-/// The connector has the last word on its own part, and hears of it only when it has changed.
-fn told<C: Connector>(shared: &Shared<C>, settings: Settings) -> Result<Settings, SettingsError> {
+/// Gives the connector its part of the settings, if that has changed. The connector may refuse the settings.
+fn configure_connector<C: Connector>(shared: &Shared<C>, settings: Settings) -> Result<Settings, SettingsError> {
     if settings.connector != shared.settings.load().connector {
         shared.connector.configure(&settings.connector)?;
     }
     Ok(settings)
 }
 
-fn take<C: Connector>(shared: &Arc<Shared<C>>, offered: Result<Settings, SettingsError>) {
+fn apply<C: Connector>(shared: &Arc<Shared<C>>, offered: Result<Settings, SettingsError>) {
     match offered {
         Ok(settings) => {
             if shared.settings_error.load().is_some() {
@@ -76,7 +77,7 @@ fn take<C: Connector>(shared: &Arc<Shared<C>>, offered: Result<Settings, Setting
         }
         Err(error) => {
             if shared.settings_error.load().as_ref().as_ref() != Some(&error) {
-                tracing::warn!(pool = shared.settings.load().name, "{error}; the old ones stay");
+                tracing::warn!(pool = shared.settings.load().name, "{error}; keeping the old settings");
                 shared.settings_error.store(Arc::new(Some(error)));
             }
         }
