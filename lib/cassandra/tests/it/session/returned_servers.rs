@@ -1,4 +1,4 @@
-//! Servers that come back and have forgotten what they had prepared.
+//! Servers that come back and have forgotten their prepared statements.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,41 +10,41 @@ use honeyflow_cassandra::{Session, Statement};
 
 use super::{eventually, patient_pool};
 use crate::connection::patient;
-use crate::scripted::{Say, Script, refuse, text_row};
+use crate::scripted::{Reply, Script, refuse, text_row};
 use crate::speak::{self, Body, opcode};
 
-/// One server that knows only what it was told since its last start.
+/// A server that knows only the statements prepared since its last start.
 #[derive(Clone)]
-struct Forgetful {
+struct ForgetfulServer {
     script: Script,
-    life: Arc<AtomicU32>,
-    /// Of this life: how often each statement was prepared.
+    starts: Arc<AtomicU32>,
+    /// How often each statement was prepared since the last start.
     prepared: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
-impl Forgetful {
+impl ForgetfulServer {
     fn new() -> Self {
-        let life = Arc::new(AtomicU32::new(0));
+        let starts = Arc::new(AtomicU32::new(0));
         let prepared: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
-        let (own_life, own_prepared) = (life.clone(), prepared.clone());
-        let script = Script::new(move |heard| match &heard.request {
+        let (own_starts, own_prepared) = (starts.clone(), prepared.clone());
+        let script = Script::new(move |received| match &received.request {
             RequestBody::Prepare(prepare) => {
                 *own_prepared.lock().unwrap().entry(prepare.query.clone()).or_default() += 1;
-                let id = format!("{}:{}", own_life.load(Ordering::SeqCst), prepare.query);
-                Say::Answer(opcode::RESULT, speak::prepared(heard.version, id.as_bytes(), &[], &[], &[]))
+                let id = format!("{}:{}", own_starts.load(Ordering::SeqCst), prepare.query);
+                Reply::Answer(opcode::RESULT, speak::prepared(received.version, id.as_bytes(), &[], &[], &[]))
             }
             RequestBody::Execute(execute) => {
                 let id = execute.id.clone().into_bytes().unwrap();
                 let text = String::from_utf8(id.clone()).unwrap();
-                if text.starts_with(&format!("{}:", own_life.load(Ordering::SeqCst))) {
+                if text.starts_with(&format!("{}:", own_starts.load(Ordering::SeqCst))) {
                     text_row(&text)
                 } else {
                     refuse(0x2500, Body::new().short_bytes(&id))
                 }
             }
-            _ => Say::Nothing,
+            _ => Reply::Nothing,
         });
-        Self { script, life, prepared }
+        Self { script, starts, prepared }
     }
 
     async fn session(&self) -> Session {
@@ -54,7 +54,7 @@ impl Forgetful {
     }
 
     fn restart(&self) {
-        self.life.fetch_add(1, Ordering::SeqCst);
+        self.starts.fetch_add(1, Ordering::SeqCst);
         self.prepared.lock().unwrap().clear();
         self.script.cut_all();
     }
@@ -77,8 +77,8 @@ async fn prepared(session: &Session, count: u32) -> Vec<Statement> {
 }
 
 #[tokio::test]
-async fn cq_9_a_server_that_returns_is_told_the_hundred_statements_used_most() {
-    let server = Forgetful::new();
+async fn cq_9_the_hundred_most_used_statements_are_prepared_at_a_returned_server() {
+    let server = ForgetfulServer::new();
     let session = server.session().await;
     let statements = prepared(&session, 120).await;
     for statement in &statements[20..] {
@@ -86,28 +86,28 @@ async fn cq_9_a_server_that_returns_is_told_the_hundred_statements_used_most() {
     }
     server.restart();
     eventually("a hundred are prepared", || server.prepared().len() >= 100).await;
-    let told: BTreeMap<String, u32> = (20..120).map(|n| (named(n), 1)).collect();
-    assert_eq!(server.prepared(), told);
-    // The rest when it is used, and nothing twice.
+    let expected_at_return: BTreeMap<String, u32> = (20..120).map(|n| (named(n), 1)).collect();
+    assert_eq!(server.prepared(), expected_at_return);
+    // The others are prepared when they are used, and none twice.
     for n in [5, 119, 5] {
         session.execute(&statements[n], (), &patient()).await.unwrap();
     }
-    let expected: BTreeMap<String, u32> = told.into_iter().chain([(named(5), 1)]).collect();
+    let expected: BTreeMap<String, u32> = expected_at_return.into_iter().chain([(named(5), 1)]).collect();
     assert_eq!(server.prepared(), expected);
 }
 
 /// PL-166
 #[tokio::test]
 async fn cq_9_a_thousand_callers_prepare_each_statement_once_after_a_restart() {
-    let server = Forgetful::new();
+    let server = ForgetfulServer::new();
     let session = server.session().await;
     let statements = prepared(&session, 10).await;
     server.restart();
-    // These wait for a connection, and then come together with what a returned server is told.
+    // These wait for a connection, and then run at the same time as the preparation at the returned server.
     let how = patient().idempotent();
     let all = (0..1000).map(|n| session.execute(&statements[n % 10], (), &how));
     for (n, answer) in futures_util::future::join_all(all).await.into_iter().enumerate() {
-        // One that was sent to the end of the old connection is lost with it; nobody else may be.
+        // Only a request that was sent on the old connection may be lost.
         if let Ok(response) = answer {
             let row = response.into_rows().first::<(String,)>().unwrap().unwrap().0;
             assert_eq!(row, format!("1:{}", named(n as u32 % 10)));

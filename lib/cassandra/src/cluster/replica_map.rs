@@ -1,4 +1,5 @@
-//! Who holds what, as of the last round of discovery. Each range is worked out when somebody asks for it first.
+//! Which servers hold which token range, as of the last round of discovery. The replicas of a range are computed at its
+//! first use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,10 +11,10 @@ use crate::token::Token;
 use crate::topology::Topology;
 
 #[derive(Debug, Default)]
-pub struct Map {
+pub struct ReplicaMap {
     ring: Ring,
     servers: Vec<Server>,
-    /// Keyspaces that are replicated alike share a layout.
+    /// The replicas of each token range, per strategy: keyspaces with the same replication share a layout.
     layouts: Vec<Layout>,
     keyspaces: BTreeMap<String, usize>,
 }
@@ -24,7 +25,7 @@ struct Layout {
     replicas: Box<[OnceLock<Arc<[ServerId]>>]>,
 }
 
-impl Map {
+impl ReplicaMap {
     pub fn new(topology: &Topology, keyspaces: BTreeMap<String, Strategy>) -> Self {
         let server = |member: &crate::topology::Member| {
             let place = &member.place;
@@ -32,7 +33,7 @@ impl Map {
             server.within(place.datacentre.as_str(), place.rack.as_str())
         };
         let servers = topology.members.iter().map(server).collect();
-        // Another partitioner's tokens say nothing to us: requests go anywhere.
+        // Tokens of another partitioner cannot be computed here: requests go to any server.
         let placed = topology.members.iter().filter(|_| topology.is_murmur3());
         let ring = Ring::new(placed.map(|member| (member.place.clone(), member.tokens.clone())));
         let mut map = Self { ring, servers, layouts: Vec::new(), keyspaces: BTreeMap::new() };
@@ -55,7 +56,7 @@ impl Map {
         &self.servers
     }
 
-    /// Those that hold the partition, the first replica first; `None` if that cannot be told.
+    /// Returns the servers that hold the partition, the first replica first; `None` if that is not known.
     pub fn replicas(&self, keyspace: &str, token: Token) -> Option<Arc<[ServerId]>> {
         let layout = &self.layouts[*self.keyspaces.get(keyspace)?];
         let range = self.ring.range(token);

@@ -1,4 +1,4 @@
-//! Conditional statements, and which replica they go to.
+//! The replica to which conditional statements are sent.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ async fn cq_11_conditional_statements_keep_one_order_of_replicas() {
     *cluster.members.lock().unwrap() = (0..3).map(|at| (address(at), tokens[at])).collect();
     let network = Network::of((0..3).map(|at| cluster.script(at)));
     let servers = vec![address(0).to_string()];
-    let session = network.session(PoolSettings { servers, discovery: true, ..network.quiet(1) });
+    let session = network.session(honeyflow_pool::Settings { servers, discovery: true, ..network.quiet(1) });
     let all_up = || {
         let up = session.pool().status().servers;
         up.len() == 3
@@ -32,7 +32,7 @@ async fn cq_11_conditional_statements_keep_one_order_of_replicas() {
     let order = |id: i32| session.holders(&get, (id,)).unwrap().iter().map(number).collect::<Vec<_>>();
     let firsts: BTreeSet<usize> = (0..60).map(|id| order(id)[0]).collect();
     assert_eq!((firsts.len(), order(1).len()), (3, 3));
-    // Whoever holds a row may be asked for it; whether it is so, always the same one.
+    // Any replica may serve a read, but a conditional statement always goes to the same one.
     let asked = |id: i32| {
         cluster.asked.lock().unwrap().iter().filter(|(_, key)| *key == id).map(|(at, _)| *at).collect::<Vec<_>>()
     };
@@ -62,5 +62,5 @@ async fn cq_11_conditional_statements_keep_one_order_of_replicas() {
         session.execute(&get, (1_i32,), &patient()).await.unwrap();
     }
     let asked: BTreeSet<usize> = asked(1).into_iter().collect();
-    assert!(asked.len() > 1, "what is not conditional goes to any replica");
+    assert!(asked.len() > 1, "a statement that is not conditional goes to any replica");
 }

@@ -1,6 +1,6 @@
-//! Which servers are up, for requests that must not leave the choice among replicas to chance.
+//! The servers that are up, for requests that need a fixed choice among replicas.
 //!
-//! Looked at anew only after the pool has told of a change: most requests find what the last one saw.
+//! The list is read again only after the pool has reported a change; most requests use the stored one.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -11,33 +11,33 @@ use honeyflow_pool::{Changes, Pool, ServerId, ServerState};
 
 use crate::cluster::Cluster;
 
-pub struct Standing {
-    seen: Mutex<Seen>,
+pub struct UpServers {
+    snapshot: Mutex<Snapshot>,
 }
 
-struct Seen {
+struct Snapshot {
     changes: Changes,
-    /// `None` until somebody asks.
+    /// `None` before the first use.
     up: Option<HashSet<ServerId>>,
 }
 
-impl Standing {
+impl UpServers {
     pub fn new(pool: &Pool<Cluster>) -> Self {
-        Self { seen: Mutex::new(Seen { changes: pool.control().changes(), up: None }) }
+        Self { snapshot: Mutex::new(Snapshot { changes: pool.control().changes(), up: None }) }
     }
 
-    /// The first of these that is up, in their order; the very first if none is.
+    /// Returns the first of these servers that is up; the first of all if none is up.
     pub fn first<'s>(&self, pool: &Pool<Cluster>, servers: &'s [ServerId]) -> Option<&'s ServerId> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = seen.has_changed();
-        let up = seen.up.take().filter(|_| !changed).unwrap_or_else(|| servers_up(pool));
+        let mut snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = snapshot.has_changed();
+        let up = snapshot.up.take().filter(|_| !changed).unwrap_or_else(|| servers_up(pool));
         let first = servers.iter().find(|server| up.contains(*server)).or(servers.first());
-        seen.up = Some(up);
+        snapshot.up = Some(up);
         first
     }
 }
 
-impl Seen {
+impl Snapshot {
     fn has_changed(&mut self) -> bool {
         let mut changed = false;
         let mut at_once = Context::from_waker(Waker::noop());
@@ -53,8 +53,8 @@ fn servers_up(pool: &Pool<Cluster>) -> HashSet<ServerId> {
     servers.filter(|one| one.state == ServerState::Up).map(|one| one.server.id).collect()
 }
 
-impl std::fmt::Debug for Standing {
+impl std::fmt::Debug for UpServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Standing")
+        f.write_str("UpServers")
     }
 }
