@@ -1,4 +1,4 @@
-//! One term without a heartbeat: for commands and tests.
+//! Takes one term without sending heartbeats afterwards: for commands and tests.
 
 use std::sync::Arc;
 
@@ -7,28 +7,30 @@ use honeyflow_runtime::{Failure, Moment, time::BootClock};
 
 use super::{Config, millis};
 use crate::{
+    codes,
     contract::{Claim, HiveStore, Mint, NodeId, Reply, Request, State},
     term::Term,
 };
 
-/// Joins and takes. The term knows no end of its own: be done before the time to live is over, or the fence ends it.
+/// Joins, and takes the lease. The term has no end: finish before the time to live is over, because then other nodes
+/// may take the lease and stores refuse the fence.
 ///
 /// # Errors
-/// As the store says, or `lease-held` if another node holds it.
+/// The store's failure, or `lease-held` if another node holds it.
 pub async fn take(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
     let (heartbeat_ms, ttl_ms) = (millis(Config::HEARTBEAT), millis(Config::TIME_TO_LIVE));
     let join = Request::Join { node, name: "once".into(), heartbeat_ms, ttl_ms, meta: "{}".to_owned() };
-    // Whoever is known already is taken for what it says it is.
+    // A reply `Refused(Known)` is fine: the node has joined before.
     store.call(join).await?;
     take_as_member(store, node, lease).await
 }
 
-/// Beats, looks and takes, one after the other, as a node that has joined.
+/// Sends a heartbeat, reads the lease and takes it, as a node that has joined.
 ///
 /// # Errors
-/// As the store says, or `lease-held` if another node holds it.
+/// The store's failure, or `lease-held` if another node holds it.
 pub async fn take_as_member(store: &dyn HiveStore, node: NodeId, lease: &str) -> Result<Term, Failure> {
-    let misplaced = || Failure::fatal("misplaced-reply", "the hive answered another question");
+    let misplaced = || Failure::fatal(codes::MISPLACED_REPLY, "the hive's store answered with a reply of another kind");
     let state = State { ready: true, eligible: true, ..State::default() };
     let Reply::Beat(status) = store.call(Request::Beat { node, read_only: false, state }).await? else {
         return Err(misplaced());
@@ -44,8 +46,8 @@ pub async fn take_as_member(store: &dyn HiveStore, node: NodeId, lease: &str) ->
     };
     let row = leases.into_iter().next().ok_or_else(misplaced)?;
     if !row.free {
-        let holder = row.holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
-        return Err(Failure::fatal("lease-held", format!("lease {lease} is held by node {holder}")));
+        let holder = row.holder.map_or_else(|| "unknown".to_owned(), |holder| holder.to_string());
+        return Err(Failure::fatal(codes::LEASE_HELD, format!("lease {lease} is held by node {holder}")));
     }
     let claims = vec![Claim::new(lease.clone(), row.epoch)];
     let mint = Mint { lineage, watched: false };
@@ -53,6 +55,6 @@ pub async fn take_as_member(store: &dyn HiveStore, node: NodeId, lease: &str) ->
         Reply::Taken(taken) if !taken.is_empty() => {
             Ok(Term::granted(lease, taken[0].epoch, node, Moment::FAR, Arc::new(BootClock)))
         }
-        other => Err(Failure::retry("lease-raced", format!("lease {lease} was not given: {other:?}"))),
+        other => Err(Failure::retry(codes::LEASE_RACED, format!("the store did not grant lease {lease}: {other:?}"))),
     }
 }

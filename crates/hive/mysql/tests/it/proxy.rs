@@ -1,4 +1,4 @@
-//! A way to the server on which messages can be stopped, and answers lost.
+//! A proxy in front of the server that can stop messages and lose answers.
 
 use std::{
     sync::{
@@ -19,49 +19,49 @@ use tokio::{
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// The message does not get through, nor anything after it on its connection.
+    /// The proxy forwards neither the message nor anything after it on its connection.
     Stop,
-    /// The message gets through, and its answer is lost with the connection.
+    /// The proxy forwards the message, then closes the connection instead of forwarding the answer.
     Lose,
 }
 
 #[derive(Default)]
 struct Shared {
     rule: Mutex<Option<(Rule, &'static str)>>,
-    /// What has come from the client, one entry a message.
+    /// The messages that clients have sent.
     messages: Mutex<Vec<String>>,
     met: Notify,
 }
 
-pub struct Gate {
+pub struct Proxy {
     pub url: String,
     shared: Arc<Shared>,
 }
 
-impl Gate {
-    /// In front of the server that `url` names; what passes can be read.
-    pub async fn before(url: &str) -> Gate {
+impl Proxy {
+    /// Starts a proxy in front of the server that `url` names. It records the messages.
+    pub async fn in_front_of(url: &str) -> Proxy {
         let (head, rest) = url.split_once('@').expect("an account in the address");
         let (server, database) = rest.split_once('/').expect("a database in the address");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, server) = (listener.local_addr().unwrap().port(), server.to_owned());
         let shared = Arc::new(Shared::default());
-        let gate =
-            Gate { url: format!("{head}@127.0.0.1:{port}/{database}?ssl-mode=disabled"), shared: Arc::clone(&shared) };
+        let proxy =
+            Proxy { url: format!("{head}@127.0.0.1:{port}/{database}?ssl-mode=disabled"), shared: Arc::clone(&shared) };
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
                 let deaf = Arc::new(AtomicBool::new(false));
                 let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-                tokio::spawn(there(from_client, to_server, Arc::clone(&shared), Arc::clone(&deaf)));
-                tokio::spawn(back(from_server, to_client, deaf));
+                tokio::spawn(forward_requests(from_client, to_server, Arc::clone(&shared), Arc::clone(&deaf)));
+                tokio::spawn(forward_answers(from_server, to_client, deaf));
             }
         });
-        gate
+        proxy
     }
 
-    /// In front of the same; whoever connects is heard after that time.
-    pub async fn far_from(url: &str, after: Duration) -> String {
+    /// Starts a proxy that forwards each new connection only after the delay `after`. Returns its address.
+    pub async fn delayed(url: &str, after: Duration) -> String {
         let (head, rest) = url.split_once('@').expect("an account in the address");
         let (server, database) = rest.split_once('/').expect("a database in the address");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -79,18 +79,18 @@ impl Gate {
         format!("{head}@127.0.0.1:{port}/{database}?ssl-mode=disabled")
     }
 
-    /// Stops the next message that has these words in it, and returns once it has come.
+    /// Stops the next message that contains these words. Returns when the message has come.
     pub async fn stop(&self, words: &'static str) {
         self.rule(Rule::Stop, words).await;
     }
 
-    /// Lets the next message with these words through and loses the answer; returns once it has come.
+    /// Forwards the next message that contains these words and loses its answer. Returns when the message has come.
     pub async fn lose(&self, words: &'static str) {
         self.rule(Rule::Lose, words).await;
     }
 
-    /// What was asked since the last time, message by message.
-    pub fn heard(&self) -> Vec<String> {
+    /// Takes the messages that clients have sent since the last call.
+    pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.messages.lock().unwrap())
     }
 
@@ -101,7 +101,7 @@ impl Gate {
     }
 }
 
-async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shared>, deaf: Arc<AtomicBool>) {
+async fn forward_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shared>, deaf: Arc<AtomicBool>) {
     let mut chunk = vec![0; 1 << 20];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
         shared.messages.lock().unwrap().push(String::from_utf8_lossy(&chunk[..length]).into_owned());
@@ -113,7 +113,7 @@ async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shar
         match met {
             Some((Rule::Stop, _)) => {
                 shared.met.notify_one();
-                // Neither end hears that the other is still there.
+                // Both connections stay open, but neither end receives anything.
                 return std::future::pending().await;
             }
             Some((Rule::Lose, _)) => {
@@ -128,10 +128,10 @@ async fn there(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: Arc<Shar
     }
 }
 
-async fn back(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, deaf: Arc<AtomicBool>) {
+async fn forward_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, deaf: Arc<AtomicBool>) {
     let mut chunk = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut chunk).await {
-        // The answer is there, and the connection breaks before it arrives.
+        // The server has answered, and the connection breaks before the answer arrives.
         if deaf.load(Ordering::SeqCst) || to.write_all(&chunk[..length]).await.is_err() {
             return;
         }

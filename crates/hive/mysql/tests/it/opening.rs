@@ -1,4 +1,4 @@
-//! Opening, the first tables, and servers that are set up in their own way.
+//! Opening, creating the tables, and servers with unusual settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use honeyflow_hive_mysql::{MysqlHive, Options};
 use honeyflow_runtime::Class;
 use honeyflow_services::Server;
 
-use crate::{Place, at, beat, join, node, server};
+use crate::{TestDatabase, at, beat, join, node, server};
 
 async fn refused(options: Options) -> (Class, String, String) {
     let hive = MysqlHive::open(&Options { timeout: Duration::from_secs(20), ..options }).unwrap();
@@ -23,14 +23,14 @@ async fn refused(options: Options) -> (Class, String, String) {
 
 /// HV-75
 #[tokio::test]
-async fn opening_asks_nothing_and_every_trouble_says_what_to_do() {
+async fn opening_contacts_no_server_and_every_error_says_what_to_do() {
     assert_eq!(honeyflow_hive_mysql::open("postgres://h/d").await.err().unwrap().code, "bad-url");
-    // A port that nobody listens on.
+    // A port on which no server listens.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let down = refused(Options::new(format!("mysql://u:p@127.0.0.1:{free}/d"))).await;
     assert_eq!((down.0, &*down.1), (Class::Retry, "no-connection"), "{}", down.2);
     assert!(down.2.contains("is the server up"), "{}", down.2);
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let missing = refused(Options::new(at(&place.url, "no_such_database"))).await;
     assert_eq!((missing.0, &*missing.1), (Class::Fatal, "missing-database"), "{}", missing.2);
     assert!(missing.2.contains("create it"), "{}", missing.2);
@@ -43,7 +43,7 @@ async fn opening_asks_nothing_and_every_trouble_says_what_to_do() {
 #[tokio::test]
 async fn reading_makes_nothing() {
     let Some(server) = server() else { return };
-    let place = Place::bare(&server).await;
+    let place = TestDatabase::bare(&server).await;
     let hive = place.hive();
     let Reply::View(view) = hive.call(Request::View).await.unwrap() else { panic!("no view") };
     assert!(view.nodes.is_empty() && view.head.origin.is_none() && view.head.hive_ms > 0);
@@ -58,14 +58,14 @@ async fn reading_makes_nothing() {
     ] {
         hive.call(request).await.unwrap();
     }
-    assert!(!place.is_made().await);
+    assert!(!place.has_tables().await);
 }
 
-/// HV-5: whoever comes first makes the tables, also if all of them are first.
+/// HV-5: the first node creates the tables, also if several nodes are first at the same time.
 #[tokio::test]
-async fn hv_5_many_that_come_first_make_one_hive() {
+async fn hv_5_several_first_nodes_make_one_hive() {
     let Some(server) = server() else { return };
-    let place = Place::bare(&server).await;
+    let place = TestDatabase::bare(&server).await;
     let hives: Vec<_> = (0..6).map(|_| place.hive()).collect();
     for reply in join_all(hives.iter().map(|hive| hive.call(join(node())))).await {
         assert!(matches!(reply, Ok(Reply::Joined(_))), "{reply:?}");
@@ -76,14 +76,14 @@ async fn hv_5_many_that_come_first_make_one_hive() {
     assert_eq!(place.number("select count(*) from hive_meta where value = '1'").await, 1);
     place.change("drop table hive_share").await;
     hives[0].call(Request::Leave { node: view.nodes[0].id }).await.unwrap();
-    assert_eq!(place.number("select count(*) from hive_share").await, 0, "made again");
+    assert_eq!(place.number("select count(*) from hive_share").await, 0, "the table was created again");
 }
 
 /// HV-5
 #[tokio::test]
 async fn tables_of_a_newer_version_are_refused() {
     let Some(server) = server() else { return };
-    let place = Place::bare(&server).await;
+    let place = TestDatabase::bare(&server).await;
     place.hive().call(join(node())).await.unwrap();
     place.change("update hive_meta set value = '99'").await;
     let hive = place.hive();
@@ -94,11 +94,11 @@ async fn tables_of_a_newer_version_are_refused() {
     hive.call(join(node())).await.unwrap();
 }
 
-/// HV-5: by whoever joins, and by nobody who only looks.
+/// HV-5: a join migrates the tables, a read does not.
 #[tokio::test]
 async fn tables_of_an_older_version_are_brought_up_to_date() {
     let Some(server) = server() else { return };
-    let place = Place::bare(&server).await;
+    let place = TestDatabase::bare(&server).await;
     place.hive().call(join(node())).await.unwrap();
     place.change("update hive_meta set value = '0'").await;
     let hive = place.hive();
@@ -109,10 +109,10 @@ async fn tables_of_an_older_version_are_brought_up_to_date() {
     assert_eq!(place.number(current).await, 1);
 }
 
-/// HV-5: another case, an accent or a space at the end is another name.
+/// HV-5: names that differ in case, in an accent or in a space at the end are different names.
 #[tokio::test]
 async fn hv_5_names_are_compared_byte_by_byte() {
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     hive.call(join(node())).await.unwrap();
     let mut names: Vec<Name> = ["a", "A", "a ", "ä", "a'b\\", "\u{1f41d}"].map(Name::from).to_vec();
@@ -128,7 +128,7 @@ async fn hv_5_names_are_compared_byte_by_byte() {
     }
 }
 
-/// HV-3, HV-38: whatever the server's time zone, modes, character set, isolation and time-outs are.
+/// HV-3, HV-38: the server's time zone, modes, character set, isolation and timeouts do not matter.
 #[tokio::test]
 async fn hv_38_what_the_server_is_set_to_changes_nothing() {
     let settings = [

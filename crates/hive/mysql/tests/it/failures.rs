@@ -1,4 +1,4 @@
-//! Servers that stop, lie or have become another one, and nodes that stand still.
+//! Servers that stop, lose answers, become read-only or are replaced by another one, and nodes that stall.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use honeyflow_runtime::{Class, Failure};
 use sqlx_core::{connection::Connection, executor::Executor, query_scalar::query_scalar};
 use sqlx_mysql::MySqlConnection;
 
-use crate::{Place, beat, gate::Gate, join, node, run};
+use crate::{TestDatabase, beat, join, node, proxy::Proxy, run};
 
 pub const LEASE: &str = "shard/shop/0";
 
@@ -20,7 +20,7 @@ pub fn open(url: &str) -> Arc<MysqlHive> {
     Arc::new(MysqlHive::open(&Options { timeout: Duration::from_secs(30), ..Options::new(url) }).unwrap())
 }
 
-/// Joined, eligible, and with the lease looked at: what it needs to take.
+/// Joins an eligible node and reads the lease. Returns the node and the request that takes the lease.
 pub async fn candidate(hive: &MysqlHive) -> (NodeId, Request) {
     let me = node();
     hive.call(join(me)).await.unwrap();
@@ -45,24 +45,24 @@ fn code(result: Result<Reply, Failure>) -> (Class, String) {
     (failure.class, failure.code.into_owned())
 }
 
-/// HV-67: a connection that takes longer to make than anybody waits is there for whoever comes next.
+/// HV-67: a connection that takes longer to open than its caller waits serves the next request.
 #[tokio::test]
 async fn hv_67_a_connection_outlives_the_request_it_was_made_for() {
-    let Some(place) = Place::fresh().await else { return };
-    let hive = open(&Gate::far_from(&place.url, Duration::from_millis(400)).await);
+    let Some(place) = TestDatabase::fresh().await else { return };
+    let hive = open(&Proxy::delayed(&place.url, Duration::from_millis(400)).await);
     for _ in 0..40 {
         if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(150), hive.call(Request::Tally)).await {
             return;
         }
     }
-    panic!("every request began anew");
+    panic!("every request opened a new connection");
 }
 
-/// Somebody in this database has come as far as a lock.
-pub async fn until_it_waits(place: &Place) {
+/// Waits until a transaction in this database waits for a lock.
+pub async fn until_it_waits(place: &TestDatabase) {
     let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'
         and trx_mysql_thread_id in (select id from information_schema.processlist where db = database())";
-    // The server shows what it has noted before, unless nobody has looked for a tenth of a second.
+    // The server refreshes this table only if no query has read it for a tenth of a second.
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     for _ in 0..200 {
         let turn = TURN.lock().await;
@@ -72,10 +72,10 @@ pub async fn until_it_waits(place: &Place) {
         }
         drop(turn);
     }
-    panic!("nobody waits");
+    panic!("no transaction waits for a lock");
 }
 
-/// River #1225: a primary that has become a replica answers politely, and nothing is ever written.
+/// River #1225: a primary that has become a replica still answers, but nothing is ever written.
 #[tokio::test]
 async fn stuck_on_read_only_server() {
     let Some(server) = honeyflow_services::throwaway_mariadb() else { return };
@@ -92,7 +92,7 @@ async fn stuck_on_read_only_server() {
         assert_eq!((failure.class, &*failure.code), (Class::Retry, "read-only"), "{failure}");
         assert!(failure.message.contains("primary"), "{failure}");
     }
-    // None of the connections on which that was found out is asked again.
+    // The hive closes all connections that lead to the read-only server.
     let mut left = before;
     for _ in 0..6000 {
         left = query_scalar(connections).fetch_one(&mut person).await.unwrap();
@@ -107,16 +107,16 @@ async fn stuck_on_read_only_server() {
     assert!(matches!(hive.call(take).await, Ok(Reply::Taken(_))));
 }
 
-/// HV-37: whoever stands still in the middle of a change is cut off, and its locks are free.
+/// HV-37: the server disconnects a node that stalls in the middle of a change, and releases its locks.
 #[tokio::test]
-async fn hv_37_a_node_that_stands_still_does_not_stop_the_others() {
-    let Some(place) = Place::fresh().await else { return };
-    let gate = Gate::before(&place.url).await;
-    let (paused, other) = (open(&gate.url), place.hive());
+async fn hv_37_a_stalled_node_does_not_stop_the_others() {
+    let Some(place) = TestDatabase::fresh().await else { return };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let (paused, other) = (open(&proxy.url), place.hive());
     let (slow, its_take) = candidate(&paused).await;
     let (me, take) = candidate(&other).await;
     let waiting = tokio::spawn(paused.call(its_take));
-    gate.stop("update hive_lease").await;
+    proxy.stop("update hive_lease").await;
     let taken = other.call(take).await;
     assert!(matches!(taken, Ok(Reply::Taken(_))), "{taken:?}");
     assert_eq!(holder(&other).await.1, Some(me));
@@ -124,41 +124,41 @@ async fn hv_37_a_node_that_stands_still_does_not_stop_the_others() {
     assert!(matches!(paused.call(beat(slow, false)).await, Ok(Reply::Beat(status)) if status.renewed));
 }
 
-/// HV-36: the answer to a take is lost. It is not tried again, and a look finds what has become of it.
+/// HV-36: the answer to a take is lost. The backend does not repeat the take, and a read of the lease shows the result.
 #[tokio::test]
 async fn hv_36_a_lost_answer_is_no_reason_to_take_again() {
-    let Some(place) = Place::fresh().await else { return };
-    let gate = Gate::before(&place.url).await;
-    let hive = open(&gate.url);
+    let Some(place) = TestDatabase::fresh().await else { return };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let hive = open(&proxy.url);
     let (me, take) = candidate(&hive).await;
-    let (answer, ()) = tokio::join!(hive.call(take), gate.lose("update hive_lease"));
+    let (answer, ()) = tokio::join!(hive.call(take), proxy.lose("update hive_lease"));
     assert_eq!(code(answer), (Class::Retry, "no-connection".to_owned()));
     let (epoch, held_by) = holder(&hive).await;
     assert!(held_by == Some(me) && epoch > Epoch(0));
-    // A beat is one message, and not sent twice either.
-    let (answer, ()) = tokio::join!(hive.call(beat(me, false)), gate.lose("update hive_node"));
+    // A heartbeat is one message, and it is not sent twice either.
+    let (answer, ()) = tokio::join!(hive.call(beat(me, false)), proxy.lose("update hive_node"));
     assert_eq!(code(answer), (Class::Retry, "no-connection".to_owned()));
     assert_eq!(place.number("select beat from hive_node").await, 2);
     assert_eq!(place.number("select count(*) from hive_event where kind = 'taken'").await, 1);
 }
 
-/// HV-10: whoever does not wait any longer leaves nothing behind that the next one has to wait for.
+/// HV-10: a caller that stops waiting leaves nothing behind for which the next request has to wait.
 #[tokio::test]
 async fn hv_10_a_missed_deadline_costs_the_connection_and_nothing_else() {
-    let Some(place) = Place::fresh().await else { return };
-    let gate = Gate::before(&place.url).await;
-    let hive = open(&gate.url);
+    let Some(place) = TestDatabase::fresh().await else { return };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let hive = open(&proxy.url);
     let (me, _) = candidate(&hive).await;
     for _ in 0..3 {
         let late = tokio::time::timeout(Duration::from_millis(300), hive.call(beat(me, false)));
-        let (late, ()) = tokio::join!(late, gate.stop("update hive_node"));
+        let (late, ()) = tokio::join!(late, proxy.stop("update hive_node"));
         assert!(late.is_err(), "{late:?}");
         let next = tokio::time::timeout(Duration::from_secs(10), hive.call(beat(me, false))).await;
         assert!(matches!(&next, Ok(Ok(Reply::Beat(status))) if status.renewed), "{next:?}");
     }
 }
 
-/// HV-22: the server is restarted under open connections; nothing is lost and nobody has to be told.
+/// HV-22: the server restarts under open connections; nothing is lost, and the hive reconnects by itself.
 #[tokio::test]
 async fn hv_22_a_restarted_server_is_found_again() {
     let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
@@ -168,15 +168,15 @@ async fn hv_22_a_restarted_server_is_found_again() {
     server.kill();
     assert_eq!(code(hive.call(Request::View).await), (Class::Retry, "no-connection".to_owned()));
     server.start().unwrap();
-    // What was idle is broken: what cannot have been done is asked anew at once.
+    // Idle connections are broken: a request that cannot have been executed is repeated at once on a new one.
     assert!(matches!(hive.call(beat(me, true)).await, Ok(Reply::Beat(status)) if status.member));
     assert_eq!(holder(&hive).await.1, Some(me));
 }
 
-/// HV-37, HV-10: a take-over waits for the leader's transactions, and no beat waits for the take-over.
+/// HV-37, HV-10: a take-over waits for the holder's transactions, and no heartbeat waits for the take-over.
 #[tokio::test]
 async fn hv_37_a_take_waits_for_a_fenced_transaction_and_beats_go_on() {
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     let (me, take) = candidate(&hive).await;
     let mut leader = place.connect().await;
@@ -192,10 +192,10 @@ async fn hv_37_a_take_waits_for_a_fenced_transaction_and_beats_go_on() {
     assert!(matches!(waiting.await.unwrap(), Ok(Reply::Taken(_))));
 }
 
-/// HV-37: it does not wait for ever, and says clearly that nothing was done.
+/// HV-37: a take does not wait forever, and its error says clearly that nothing was done.
 #[tokio::test]
-async fn hv_37_a_row_that_stays_locked_is_a_clear_no() {
-    let Some(place) = Place::fresh().await else { return };
+async fn hv_37_a_row_that_stays_locked_is_a_clear_error() {
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     let (me, take) = candidate(&hive).await;
     let mut leader = place.connect().await;
@@ -210,16 +210,16 @@ async fn hv_37_a_row_that_stays_locked_is_a_clear_no() {
     assert!(matches!(hive.call(take).await, Ok(Reply::Taken(_))), "the connection is as good as before");
 }
 
-/// HV-38: the server chooses us as the victim and says so; then it is tried again, and happens once.
+/// HV-38: the server chooses our transaction as the deadlock victim; it is retried, and happens once.
 #[tokio::test]
 async fn hv_38_a_deadlock_is_tried_again() {
-    let Some(place) = Place::fresh().await else { return };
+    let Some(place) = TestDatabase::fresh().await else { return };
     let hive = place.hive();
     let (me, take) = candidate(&hive).await;
     let mut other = place.connect().await;
     run(&mut other, "create table if not exists heavy(id int primary key) engine = InnoDB").await;
     run(&mut other, "start transaction").await;
-    // The more a transaction has changed, the less it is chosen.
+    // The server prefers victims that have changed fewer rows.
     let rows = (0..500).map(|n| format!("({n})")).collect::<Vec<_>>().join(", ");
     run(&mut other, &format!("insert into heavy values {rows}")).await;
     run(&mut other, "select version from hive_view for update").await;
@@ -234,7 +234,7 @@ async fn hv_38_a_deadlock_is_tried_again() {
     run(&mut other, "drop table heavy").await;
 }
 
-/// HV-23, HV-51: the server that mints must be the one that the node knows and the hive has recorded.
+/// HV-23, HV-51: only the server that the node knows and the hive has recorded may mint.
 #[tokio::test]
 async fn hv_23_a_server_that_has_become_another_one_mints_nothing() {
     let Some(server) = honeyflow_services::throwaway_mariadb() else { return };

@@ -1,4 +1,4 @@
-//! What a server can do to a hive, and what people hear of it.
+//! Failures of the server, and the errors that users see.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{
 const LEASE: &str = "shard/x/0";
 
 async fn joining(options: &Options) -> Failure {
-    let hive = RedisHive::open(options).expect("opening asks nobody");
+    let hive = RedisHive::open(options).expect("opening contacts no server");
     hive.call(server::join(NodeId(Uuid::new_v4()))).await.expect_err("not joined")
 }
 
-/// HV-40: a server that throws keys out when memory is short is refused, at first and under way.
+/// HV-40: a server that evicts keys when its memory is full is refused, at the first connection and later.
 #[tokio::test]
 async fn evicted_lease() {
     let Some(redis) = throwaway_redis() else { return };
-    let evicts = async |policy| server::tell(redis.url(), &["CONFIG", "SET", "maxmemory-policy", policy]).await;
+    let evicts = async |policy| server::send_command(redis.url(), &["CONFIG", "SET", "maxmemory-policy", policy]).await;
     let watchful = Options { check_every: Duration::ZERO, ..options(redis.url(), "x") };
     let node = Node::join(RedisHive::open(&watchful).unwrap()).await;
     let epoch = node.take(LEASE).await;
@@ -40,29 +40,29 @@ async fn evicted_lease() {
         assert_eq!(failure.code, "evicting-server");
     }
     evicts("noeviction").await;
-    assert!(node.beat().await.member, "set right, it goes on");
-    // Had it thrown out the epochs meanwhile, the next one would still be higher.
-    server::tell(redis.url(), &["DEL", "{hive:x}:epoch"]).await;
+    assert!(node.beat().await.member, "after the setting is corrected, the hive works again");
+    // Even if the server had evicted the epochs meanwhile, the next epoch would be higher.
+    server::send_command(redis.url(), &["DEL", "{hive:x}:epoch"]).await;
     node.call(Request::Leave { node: node.id }).await;
     let next = Node::join(server::open(redis.url(), "x")).await;
     assert!(next.take(LEASE).await > epoch);
 }
 
-/// HV-23, HV-33: everything is lost, under open connections.
+/// HV-23, HV-33: the server loses everything while connections stay open.
 #[tokio::test]
 async fn flushall_lowers_epoch() {
     let Some(redis) = throwaway_redis() else { return };
     let node = Node::join(server::open(redis.url(), "x")).await;
     let epoch = node.take(LEASE).await;
-    server::tell(redis.url(), &["FLUSHALL"]).await;
+    server::send_command(redis.url(), &["FLUSHALL"]).await;
     let status = node.beat().await;
     assert!(!status.member && status.head.lineage.is_none(), "{status:?}");
     let next = Node::join(server::open(redis.url(), "x")).await;
-    assert!(next.is_early(LEASE).await, "who held it may not know yet");
-    assert!(next.take(LEASE).await > epoch, "waited for");
+    assert!(next.is_early(LEASE).await, "the old holder may not know yet");
+    assert!(next.take(LEASE).await > epoch, "after the wait");
 }
 
-/// The same by a server that was started again with nothing in it.
+/// The same with a server that was restarted empty.
 #[tokio::test]
 async fn hv_23_an_empty_restart_is_a_new_lineage() {
     let Some(mut redis) = throwaway_redis() else { return };
@@ -79,7 +79,7 @@ async fn hv_23_an_empty_restart_is_a_new_lineage() {
     assert!(next.take(LEASE).await > epoch);
 }
 
-/// HV-10: a connection that missed its deadline is dropped with whatever may still come over it.
+/// HV-10: a connection that missed a deadline is dropped, so that a late answer on it cannot confuse a later request.
 #[tokio::test]
 async fn hv_10_a_connection_that_missed_its_deadline_is_dropped() {
     let Some(redis) = throwaway_redis() else { return };
@@ -93,17 +93,17 @@ async fn hv_10_a_connection_that_missed_its_deadline_is_dropped() {
     let before = connections().await;
     let beats = node.view().await.nodes[0].beat;
     redis.pause();
-    // Nobody waits any longer; the beat itself may land when the server goes on.
+    // The caller no longer waits; the server may still execute the heartbeat when it continues.
     let unanswered = tokio::time::timeout(Duration::from_millis(200), node.hive.call(node.beating(false))).await;
     assert!(unanswered.is_err());
     redis.resume();
-    assert!(node.beat().await.renewed, "over another one");
+    assert!(node.beat().await.renewed, "over a new connection");
     let landed = node.view().await.nodes[0].beat - beats;
     assert!((1..=2).contains(&landed), "sent once, and at most once more by us: {landed}");
     assert_eq!(connections().await, before + 1, "one was dropped, one was made");
 }
 
-/// A request that is not answered in time has an unknown outcome, and says so.
+/// The error of a request that is not answered in time says that the outcome is unknown.
 #[tokio::test]
 async fn hv_36_an_unanswered_request_is_not_repeated() {
     let Some(redis) = throwaway_redis() else { return };
@@ -111,7 +111,7 @@ async fn hv_36_an_unanswered_request_is_not_repeated() {
     let node = Node::join(RedisHive::open(&options(redis.url(), "x")).unwrap()).await;
     let take = node.taking(LEASE, true).await;
     let hasty = RedisHive::open(&hurried).unwrap();
-    // Its connection is made by then.
+    // After this, its connection is open.
     while hasty.call(Request::Tally).await.is_err() {}
     let before = node.view().await.nodes[0].beat;
     redis.pause();
@@ -125,7 +125,7 @@ async fn hv_36_an_unanswered_request_is_not_repeated() {
     assert!(matches!(node.call(take).await, Reply::Taken(_)));
 }
 
-/// HV-67: a connection that takes longer to make than anybody waits is there for whoever comes next.
+/// HV-67: a connection that takes longer to open than its caller waits serves the next request.
 #[tokio::test]
 async fn hv_67_a_connection_outlives_the_request_it_was_made_for() {
     let Some(redis) = honeyflow_services::redis() else { return };
@@ -137,10 +137,10 @@ async fn hv_67_a_connection_outlives_the_request_it_was_made_for() {
             return;
         }
     }
-    panic!("every request began anew");
+    panic!("every request opened a new connection");
 }
 
-/// However many ask, so many wait at most.
+/// At most 256 requests wait; further ones are refused.
 #[tokio::test]
 async fn a_storm_of_requests_is_turned_away() {
     let Some(redis) = throwaway_redis() else { return };
@@ -155,12 +155,12 @@ async fn a_storm_of_requests_is_turned_away() {
     while node.hive.call(Request::Tally).await.is_err() {}
 }
 
-/// HV-22: other people's data have filled the server; the few bytes of a beat are still taken.
+/// HV-22: other data have filled the server's memory; it still accepts the few bytes of a heartbeat.
 #[tokio::test]
 async fn hv_22_a_full_server_ends_no_terms() {
     let Some(redis) = throwaway_redis() else { return };
     let node = Node::join(server::open(redis.url(), "x")).await;
-    server::tell(redis.url(), &["CONFIG", "SET", "maxmemory", "1"]).await;
+    server::send_command(redis.url(), &["CONFIG", "SET", "maxmemory", "1"]).await;
     let connection = server::connection(redis.url()).await;
     let full = redis::cmd("SET").arg("theirs").arg("x").query_async::<()>(&mut connection.clone()).await;
     assert_eq!(full.expect_err("it is full").code(), Some("OOM"));
@@ -170,7 +170,7 @@ async fn hv_22_a_full_server_ends_no_terms() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_so() {
+async fn a_server_that_is_down_is_reported() {
     let Some(mut redis) = throwaway_redis() else { return };
     let url = redis.url().replace("redis://", "redis://me:secret@");
     redis.stop();
@@ -180,7 +180,7 @@ async fn a_server_that_is_not_there_is_said_so() {
         assert!(failure.message.contains(part), "{part} in {failure}");
     }
     assert!(!failure.message.contains("secret"), "{failure}");
-    // Opened while it was down, it serves once it is up.
+    // A hive that was opened while the server was down works when the server is up.
     let hive = server::open(redis.url(), "x");
     assert!(hive.call(Request::View).await.is_err());
     redis.start().unwrap();
@@ -188,9 +188,9 @@ async fn a_server_that_is_not_there_is_said_so() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_at_once() {
+async fn a_wrong_password_is_reported_at_once() {
     let Some(redis) = throwaway_redis() else { return };
-    server::tell(redis.url(), &["CONFIG", "SET", "requirepass", "right"]).await;
+    server::send_command(redis.url(), &["CONFIG", "SET", "requirepass", "right"]).await;
     for given in ["", "wrong"] {
         let url = if given.is_empty() { redis.url().to_owned() } else { redis.url().replace("//", "//:wrong@") };
         let failure = joining(&options(&url, "x")).await;
@@ -201,28 +201,28 @@ async fn a_wrong_password_is_told_at_once() {
     assert!(server::open(&right, "x").call(Request::View).await.is_ok());
 }
 
-/// A user that may do no more than what the message names.
+/// A user with exactly the rights that the error message names can use the hive.
 #[tokio::test]
-async fn what_a_user_must_be_allowed_is_said_and_enough() {
+async fn the_rights_in_the_message_are_enough() {
     let Some(redis) = throwaway_redis() else { return };
     let rights = |rights: &[&'static str]| [&["ACL", "SETUSER", "bee", "reset", "on", ">sting"], rights].concat();
-    server::tell(redis.url(), &rights(&["~{hive:*", "+@read"])).await;
+    server::send_command(redis.url(), &rights(&["~{hive:*", "+@read"])).await;
     let url = redis.url().replace("//", "//bee:sting@");
     let failure = joining(&options(&url, "x")).await;
     assert_eq!((failure.class, &*failure.code), (Class::Fatal, "no-privilege"), "{failure}");
     let named = "~{hive:* +@scripting +@read +@write +info +time +wait";
     assert!(failure.message.contains(named), "{failure}");
     let enough: Vec<&str> = named.split(' ').collect();
-    server::tell(redis.url(), &rights(&enough)).await;
+    server::send_command(redis.url(), &rights(&enough)).await;
     let node = Node::join(server::open(&url, "x")).await;
     node.take(LEASE).await;
     node.call(Request::Leave { node: node.id }).await;
 }
 
 #[tokio::test]
-async fn a_key_that_holds_something_else_is_said_so() {
+async fn a_key_that_is_used_otherwise_is_reported() {
     let Some(redis) = throwaway_redis() else { return };
-    server::tell(redis.url(), &["SET", "{hive:x}:view", "mine"]).await;
+    server::send_command(redis.url(), &["SET", "{hive:x}:view", "mine"]).await;
     let failure = joining(&options(redis.url(), "x")).await;
     assert_eq!((failure.class, &*failure.code), (Class::Fatal, "key-taken"), "{failure}");
 }

@@ -1,12 +1,12 @@
-//! Who should have what, and when a free lease is taken.
+//! Decides which node should hold which lease, and when this node takes a free one.
 //!
-//! | a free lease            | is taken by us                                                      |
-//! |-------------------------|----------------------------------------------------------------------|
-//! | shard that should be ours | at once, all of them in one request                                |
-//! | shard of another          | if it is still free after two heartbeats                           |
-//! | pinned, its node dead     | after the lease like any other, or never where the pin says so     |
-//! | duty                      | first in rendezvous order: at once; others after two heartbeats    |
-//! | queen                     | the first three within 50 ms, then one every 50 ms, in that order  |
+//! | a free lease              | when this node takes it                                              |
+//! |---------------------------|----------------------------------------------------------------------|
+//! | shard placed on this node | at once, all of them in one request                                  |
+//! | shard placed on another   | if it is still free after two heartbeats                             |
+//! | pinned, its node expired  | like any other shard, or never if the source says `pinned_only`      |
+//! | duty                      | first in rendezvous order: at once; others after two heartbeats      |
+//! | queen                     | the first three candidates within 50 ms, then one every 50 ms, in rendezvous order |
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use honeyflow_runtime::{Failure, Moment};
 
 use super::{
     Effect, Member,
-    give::Give,
     lease::{Kind, Lease, State},
     spread,
     traits::shard_lease,
+    transfer::Transfer,
     trust::Phase,
 };
 use crate::{
+    codes,
     contract::{NodeId, QUEEN},
     placement::{Candidate, Shard, order, place},
 };
@@ -31,16 +32,16 @@ pub(super) struct Source {
     name: Name,
     count: u32,
     pinned_only: bool,
-    /// That others have made as many, if they have made any.
+    /// The configured count was compared with the shards that exist in the store.
     checked: bool,
     alarmed: bool,
-    /// Shards that we and others are pinned to, as it was said.
+    /// Shards to which this node and another are pinned, as last reported.
     pinned_twice: Vec<Name>,
 }
 
 impl Member {
     pub(super) fn want_shards(&mut self, name: Name, count: u32, pinned_only: bool) {
-        self.unplaced = true;
+        self.placement_due = true;
         if let Some(known) = self.sources.iter_mut().find(|source| source.name == name) {
             known.pinned_only = pinned_only;
             return self.want_all(&name, true);
@@ -57,13 +58,13 @@ impl Member {
         self.want_all(name, false);
     }
 
-    /// Terms die at once, so that nothing of them acts beside whoever comes next: what is still held then is minted anew
-    /// if it is wanted, else released.
+    /// Ends the terms at once, so that old work does not run beside the work of the next term. A lease that is still
+    /// held gets a new epoch if it is wanted, and is released otherwise.
     fn want_all(&mut self, name: &str, wanted: bool) {
         let Some(at) = self.sources.iter().position(|source| *source.name == *name) else { return };
         for lease in self.leases.values_mut().filter(|lease| lease.kind == Kind::Shard(at)) {
             lease.wanted = wanted;
-            (lease.give, lease.asked) = (Give::No, None);
+            (lease.transfer, lease.transfer_request) = (Transfer::Idle, None);
             if let Some(term) = lease.term() {
                 term.end();
             }
@@ -71,16 +72,17 @@ impl Member {
                 lease.state = State::Dead(term.epoch());
             }
         }
-        self.unplaced = true;
+        self.placement_due = true;
     }
 
-    /// Those who may lead, as the view shows them.
+    /// The nodes that may hold leases, as the view shows them.
     fn candidates(&self, source: Option<&str>, without: Option<NodeId>) -> Vec<Candidate> {
         let ours = |id| Some(id) == self.node;
-        let lives = |id: NodeId| !self.gone.contains(&id) && Some(id) != without && (!ours(id) || self.is_eligible());
+        let lives =
+            |id: NodeId| !self.removed.contains(&id) && Some(id) != without && (!ours(id) || self.is_eligible());
         let mut candidates = Vec::new();
-        for node in self.known.nodes().iter().filter(|node| node.eligible && lives(node.id)) {
-            let Some(traits) = self.known.traits(node.id) else { continue };
+        for node in self.known_view.nodes().iter().filter(|node| node.eligible && lives(node.id)) {
+            let Some(traits) = self.known_view.traits(node.id) else { continue };
             if source.is_none_or(|source| traits.takes(source)) {
                 candidates.push(Candidate {
                     id: node.id,
@@ -94,11 +96,11 @@ impl Member {
     }
 
     pub(super) fn place_if_changed(&mut self, effects: &mut Vec<Effect>) {
-        if !self.unplaced || self.known.view().is_none() {
+        if !self.placement_due || self.known_view.view().is_none() {
             return;
         }
-        self.unplaced = false;
-        self.inherits.clear();
+        self.placement_due = false;
+        self.gains_from.clear();
         for at in 0..self.sources.len() {
             self.check_count(at, effects);
             if self.trust.phase != Phase::In {
@@ -109,34 +111,34 @@ impl Member {
                     lease.owner = owner;
                 }
             }
-            self.say_what_waits(at, effects);
-            self.say_what_is_pinned_twice(at, effects);
+            self.report_waiting_shards(at, effects);
+            self.report_pinned_twice(at, effects);
         }
         let candidates = self.candidates(None, None);
         let me = self.node;
         for (name, lease) in self.leases.iter_mut().filter(|(_, lease)| !matches!(lease.kind, Kind::Shard(_))) {
             let holder = lease.row.as_ref().and_then(|row| row.holder);
             let wants = |id: NodeId| match lease.kind {
-                // Whoever waits for her end does not count her in.
+                // The current queen is no candidate for her own succession.
                 Kind::Queen => Some(id) == me || Some(id) != holder,
-                _ => Some(id) == me || self.known.node(id).is_some_and(|node| node.warm.contains(name)),
+                _ => Some(id) == me || self.known_view.node(id).is_some_and(|node| node.warm.contains(name)),
             };
             let candidates: Vec<Candidate> = candidates.iter().filter(|one| wants(one.id)).cloned().collect();
             let order = order(&candidates, name);
             lease.owner = order.first().copied();
             lease.rank = order.iter().position(|node| Some(*node) == me).unwrap_or(order.len());
-            lease.next = order.into_iter().find(|node| Some(*node) != me);
+            lease.next_candidate = order.into_iter().find(|node| Some(*node) != me);
         }
         for lease in self.leases.values_mut().filter(|lease| matches!(lease.kind, Kind::Shard(_))) {
-            lease.next = lease.owner.filter(|owner| Some(*owner) != me);
+            lease.next_candidate = lease.owner.filter(|owner| Some(*owner) != me);
         }
     }
 
-    /// By lease of a source: who should have it, if `without` were dead.
+    /// For each lease of a source, the node that should hold it if `without` had expired.
     fn owners(&self, source: usize, without: Option<NodeId>) -> Vec<(Name, Option<NodeId>)> {
         let Source { name, count, pinned_only, .. } = &self.sources[source];
         let candidates = self.candidates(Some(name), without);
-        let dead = |id: NodeId| Some(id) == without || self.gone.contains(&id);
+        let dead = |id: NodeId| Some(id) == without || self.removed.contains(&id);
         let shards: Vec<Shard> = (0..*count)
             .map(|shard| {
                 let lease = shard_lease(name, shard);
@@ -149,26 +151,26 @@ impl Member {
         shards.into_iter().zip(owners).map(|(shard, at)| (shard.lease, at.map(|at| candidates[at].id))).collect()
     }
 
-    /// How many shards a source has is fixed when the first node makes them. Of two first ones who do so at the same time
-    /// each finds nothing there: who has made fewer ends as soon as it hears of more.
+    /// Checks the number of shards of a source, which the first node fixes when it creates them. If two nodes create
+    /// them at the same time, each finds nothing there: the one that created fewer ends as soon as it learns of more.
     fn check_count(&mut self, at: usize, effects: &mut Vec<Effect>) {
         let Source { name, count, checked, .. } = &mut self.sources[at];
-        let shards = self.known.shards_of(name);
+        let shards = self.known_view.shards_of(name);
         let beyond = shards.iter().max().map_or(0, |last| last.saturating_add(1) as usize);
         let made = shards.len().max(beyond);
         let first = !std::mem::replace(checked, true);
         if made > *count as usize || first && made != 0 && made != *count as usize {
-            let said = format!(
+            let message = format!(
                 "source {name} has {made} shards, this node is configured for {count}: rows would be read twice or \
                  never; set shards = {made}"
             );
             self.end_terms("this node is configured for another number of shards", effects);
             self.trust.phase = Phase::Gone;
-            effects.push(Effect::Refused(Failure::fatal("shard-count", said)));
+            effects.push(Effect::Refused(Failure::fatal(codes::SHARD_COUNT, message)));
         }
     }
 
-    fn say_what_waits(&mut self, at: usize, effects: &mut Vec<Effect>) {
+    fn report_waiting_shards(&mut self, at: usize, effects: &mut Vec<Effect>) {
         let waits = |lease: &&Lease| {
             lease.kind == Kind::Shard(at) && lease.owner.is_none() && lease.row.as_ref().is_some_and(|row| row.free)
         };
@@ -176,13 +178,14 @@ impl Member {
         let Source { name, alarmed, .. } = &mut self.sources[at];
         if waiting > 0 && !*alarmed {
             let message = format!("{waiting} shards of source {name} wait for a node that is pinned to them");
-            effects.push(Effect::Notice { code: "shards-wait", message });
+            effects.push(Effect::Notice { code: codes::notice::SHARDS_WAIT, message });
         }
         *alarmed = waiting > 0;
     }
 
-    /// The lease decides who has it. That two are configured for it is somebody's slip: each of them says so.
-    fn say_what_is_pinned_twice(&mut self, at: usize, effects: &mut Vec<Effect>) {
+    /// Reports shards to which this node and another are pinned. The lease decides which one owns the shard, but the
+    /// configuration is a mistake: each of the two nodes reports it.
+    fn report_pinned_twice(&mut self, at: usize, effects: &mut Vec<Effect>) {
         let candidates = self.candidates(Some(&self.sources[at].name), None);
         let mine = candidates.iter().find(|one| Some(one.id) == self.node);
         let mine = mine.map(|one| one.pinned.clone()).unwrap_or_default();
@@ -196,25 +199,26 @@ impl Member {
         }
         shards.sort();
         shards.dedup();
-        let said = &mut self.sources[at].pinned_twice;
-        if !shards.is_empty() && *said != shards {
+        let reported = &mut self.sources[at].pinned_twice;
+        if !shards.is_empty() && *reported != shards {
             let shown = shards.iter().map(|lease| &**lease).collect::<Vec<_>>().join(", ");
             let message = format!(
-                "{shown}: this node is pinned to it, and so is {}; the lease decides, give each node pins of its own",
+                "{shown}: this node and {} are both pinned to it; the lease decides which one owns it, give each node \
+                 its own pins",
                 others.join(" and ")
             );
-            effects.push(Effect::Notice { code: "pinned-twice", message });
+            effects.push(Effect::Notice { code: codes::notice::PINNED_TWICE, message });
         }
-        *said = shards;
+        *reported = shards;
     }
 
-    /// Far away: not by us, or nothing is known that speaks for it.
+    /// When this node should take the free lease; [`Moment::FAR`] if it should not, or does not know enough.
     pub(super) fn take_at(&self, lease: &Lease) -> Moment {
         let known = lease.row.as_ref().filter(|row| row.free).and(lease.free_since);
         let (Some(since), Some(me)) = (known.filter(|_| lease.wanted && self.is_eligible()), self.node) else {
             return Moment::FAR;
         };
-        if self.known.view().is_none() || self.unplaced {
+        if self.known_view.view().is_none() || self.placement_due {
             return Moment::FAR;
         }
         let patience = self.config.heartbeat * 2;
@@ -230,14 +234,15 @@ impl Member {
         since.after(wait).max(lease.not_before)
     }
 
-    /// Whoever is pinned takes what it is pinned to, and no more.
+    /// Whether this node takes any shard of the source. A pinned node takes only its pinned shards.
     fn takes_any(&self, me: NodeId, source: usize) -> bool {
         let name = &self.sources[source].name;
-        let traits = self.known.traits(me);
+        let traits = self.known_view.traits(me);
         traits.is_some_and(|traits| traits.weight > 0 && traits.takes(name) && traits.pinned(name).is_empty())
     }
 
-    /// Before its row is known nothing is, and a source's rows are made only once its count was compared.
+    /// Whether this node may read the lease's row. Reading creates missing rows, so a source's rows are read only after
+    /// its shard count was compared.
     pub(super) fn may_look(&self, lease: &Lease) -> bool {
         match lease.kind {
             Kind::Shard(source) => self.sources[source].checked,
@@ -245,8 +250,8 @@ impl Member {
         }
     }
 
-    /// Whether this node's end would bring us something.
-    fn would_inherit(&self, dead: NodeId) -> bool {
+    /// Whether this node would get a lease if `dead` expired.
+    fn would_gain_from(&self, dead: NodeId) -> bool {
         let holds = |lease: &Lease| lease.row.as_ref().is_some_and(|row| row.holder == Some(dead) && !row.free);
         (0..self.sources.len()).any(|source| {
             self.leases.values().any(|lease| lease.kind == Kind::Shard(source) && holds(lease))
@@ -257,8 +262,8 @@ impl Member {
         }) || self.leases.values().any(|lease| lease.kind == Kind::Duty && lease.wanted && holds(lease))
     }
 
-    /// She was buried by us, in our turn: it is not waited for twice.
-    pub(super) fn succeed(&mut self, dead: NodeId) {
+    /// This node removed the queen after it had waited for its turn. It does not wait again before it takes her lease.
+    pub(super) fn take_queen_lease_at_once(&mut self, dead: NodeId) {
         if let Some(lease) = self.leases.get_mut(QUEEN)
             && lease.row.as_ref().is_some_and(|row| row.holder == Some(dead))
         {
@@ -266,8 +271,8 @@ impl Member {
         }
     }
 
-    /// How long this node leaves the burial of another to those who come first.
-    pub(super) fn stagger(&mut self, dead: NodeId) -> Duration {
+    /// How long this node waits before it removes an expired member, so that the nodes before it go first.
+    pub(super) fn removal_delay(&mut self, dead: NodeId) -> Duration {
         let Some(me) = self.node else { return Duration::MAX };
         let is_queen = |lease: &Lease| matches!(lease.state, State::Held(_));
         let queen = self.leases.get(QUEEN);
@@ -275,22 +280,22 @@ impl Member {
             return Duration::ZERO;
         }
         let soon = |millis| spread(me, dead, Duration::from_millis(millis));
-        if self.queen_seen == Some(dead)
+        if self.current_queen == Some(dead)
             && let Some(queen) = queen.filter(|_| self.is_eligible())
         {
             return candidate_wait(queen.rank, soon(50));
         }
-        let queen_lives = self.queen_seen.is_some_and(|queen| queen != dead && !self.gone.contains(&queen));
-        let inherits = match self.inherits.get(&dead) {
+        let queen_lives = self.current_queen.is_some_and(|queen| queen != dead && !self.removed.contains(&queen));
+        let inherits = match self.gains_from.get(&dead) {
             Some(inherits) => *inherits,
             None => {
-                let inherits = self.would_inherit(dead);
-                self.inherits.insert(dead, inherits);
+                let inherits = self.would_gain_from(dead);
+                self.gains_from.insert(dead, inherits);
                 inherits
             }
         };
         match (inherits, queen_lives) {
-            // The queen is first; whoever gets something out of it looks soon after.
+            // The queen goes first; a node that would get a lease follows soon after.
             (true, true) => Duration::from_millis(60) + soon(60),
             (true, false) => soon(50),
             (false, true) => self.config.heartbeat * 2 + soon(2_000),
@@ -303,7 +308,7 @@ impl Member {
     }
 }
 
-/// The first three at once, the others one by one: a thousand nodes make no stampede.
+/// The first three candidates act at once, the others one after the other, so that 1,000 nodes do not act together.
 pub(super) fn candidate_wait(rank: usize, soon: Duration) -> Duration {
     let rank = u32::try_from(rank).unwrap_or(u32::MAX);
     if rank < 3 { soon } else { Duration::from_millis(50).saturating_mul(rank).min(Duration::from_secs(2)) }

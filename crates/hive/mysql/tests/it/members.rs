@@ -1,4 +1,4 @@
-//! Whole members on one server: a queen, shards, and what happens when one is gone without a word.
+//! Whole members on one server: a queen, shards, and what happens when a member dies without a leave.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use honeyflow_hive::{
 use honeyflow_hive_mysql::MysqlHive;
 use honeyflow_runtime::Failure;
 
-use crate::Place;
+use crate::TestDatabase;
 
 const SHARDS: u32 = 6;
-/// Long enough for anything that works at all on a busy machine.
+/// A timeout that is long enough on a busy machine for everything that works at all.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A process that can be killed: its connections are gone, and nobody hears of it.
+/// A process that can be killed: its connections are gone, and it informs no other node.
 struct Process(Mutex<Option<MysqlHive>>);
 
 impl Process {
@@ -52,9 +52,9 @@ struct Member {
 }
 
 impl Member {
-    /// Notes in `owners` what it gains and loses.
+    /// Joins, and records in `owners` which shards the member gains and loses.
     async fn join(options: &honeyflow_hive_mysql::Options, name: &'static str, owners: &Owners) -> Member {
-        // A machine with much to do may keep a thread waiting for seconds; nobody is dead for that.
+        // On a busy machine a thread may wait for seconds. The times are long, so that no node looks dead for that.
         let (heartbeat, time_to_live) = (Duration::from_secs(1), Duration::from_secs(8));
         let patient = Options { heartbeat, time_to_live, ..Options::named(name) };
         Member::join_as(options, patient, name, owners).await
@@ -117,9 +117,9 @@ fn held(owners: &Owners, name: &str) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
-    let Some(place) = Place::fresh().await else { return };
-    // Its members may outlive the test: nobody gets this place after them.
+async fn hv_56_the_shards_of_a_dead_member_are_taken_over() {
+    let Some(place) = TestDatabase::fresh().await else { return };
+    // The members may outlive the test, so no other test reuses this database.
     let place = std::mem::ManuallyDrop::new(place);
     let owners = Owners::default();
     let mut members = Vec::new();
@@ -152,13 +152,14 @@ async fn hv_56_what_a_dead_member_had_is_taken_over_by_the_others() {
     assert_eq!(place.number("select count(*) from hive_node").await, 0, "they have left");
 }
 
-/// HV-22: without the server work stops and nobody dies; afterwards everybody is who it was, with what it had.
+/// HV-22: while the server is down, work stops and no member is removed. Afterwards each member has its old id and
+/// shards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hv_22_an_outage_buries_nobody() {
+async fn hv_22_an_outage_removes_no_member() {
     let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
     let options = honeyflow_hive_mysql::Options::new(server.url());
     let owners = Owners::default();
-    // Whoever finds the server again first must not find the other late.
+    // The member that reaches the server first must not find that the other one has expired.
     let calm = |name| {
         let times = Options::named(name);
         Options { heartbeat: Duration::from_secs(1), time_to_live: Duration::from_secs(4), ..times }
@@ -169,7 +170,7 @@ async fn hv_22_an_outage_buries_nobody() {
     until("three shards each", settled).await;
     let before = members.each_ref().map(|member| (member.hive.node(), held(&owners, member.name)));
     server.kill();
-    until("nobody holds anything", || members.iter().all(|member| held(&owners, member.name).is_empty())).await;
+    until("no member holds a shard", || members.iter().all(|member| held(&owners, member.name).is_empty())).await;
     server.start().unwrap();
     until("three shards each", settled).await;
     for (member, (id, had)) in members.iter().zip(before) {
@@ -180,7 +181,7 @@ async fn hv_22_an_outage_buries_nobody() {
     }
 }
 
-/// A server that is not there is no error: the node joins once it is.
+/// A server that is down is no error: the node joins when it is up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_joins_once_the_server_is_there() {
     let Some(mut server) = honeyflow_services::throwaway_mariadb() else { return };
