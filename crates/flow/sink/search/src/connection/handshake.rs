@@ -1,4 +1,4 @@
-//! From an open stream to a connection that has shown that somebody useful answers at its other end.
+//! The handshake: turns an open stream into a connection whose server has answered a health check.
 
 use std::{
     future::poll_fn,
@@ -24,21 +24,21 @@ use crate::{
     config::{Config, Http},
     error::{Cause, Error},
     login::Login,
-    stream::{Pulse, SaysWhenDropped, Watched},
-    tls,
+    stream::{DropSignal, Pulse, WatchedStream},
 };
 
 const HEAD_BYTES_MAX: u32 = 64 * 1024;
-/// What a server may send on one stream, and on all of them, before it has been read.
+/// How much a server may send ahead of the reader, on one stream and on all streams together.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
+/// A connection that is being opened.
 pub struct Opening<'a> {
     pub config: &'a Config,
     pub address: SocketAddr,
-    /// As errors name it.
+    /// The name of the server in errors.
     pub server: Arc<str>,
-    /// As the server knows itself: for its certificate and for the requests.
+    /// The server's own name, for its certificate and for the `host` of requests.
     pub host: String,
     pub limits: Limits,
 }
@@ -53,36 +53,39 @@ impl Opening<'_> {
         let (http, within) = (self.config.http, self.limits.ready);
         let silent = |asked| Cause::Silent { asked, within }.at(&server);
         let connection = match &self.config.tls {
-            None => timeout_at(by, self.shake(stream, http == Http::Two)).await.map_err(|_| silent("the handshake"))?,
-            Some(how) => {
-                let secured = timeout_at(by, tls::secure(how, stream, &self.host, http)).await;
+            None => {
+                timeout_at(by, self.handshake(stream, http == Http::Two)).await.map_err(|_| silent("the handshake"))?
+            }
+            Some(tls) => {
+                let secured = timeout_at(by, crate::tls::secure(tls, stream, &self.host, http)).await;
                 let secured = secured.map_err(|_| silent("the TLS handshake"))?;
                 let (stream, two) = secured.map_err(|why| Cause::Tls(why).at(&server))?;
                 if http == Http::Two && !two {
                     return Err(Cause::NotHttp2.at(&server));
                 }
-                timeout_at(by, self.shake(stream, two)).await.map_err(|_| silent("the handshake"))?
+                timeout_at(by, self.handshake(stream, two)).await.map_err(|_| silent("the handshake"))?
             }
         };
         let connection = connection.map_err(|cause| cause.at(&server))?;
-        // A stopped server accepts connections and says nothing, and only a request shows whether the login is right.
-        let alive = timeout_at(by, connection.ask_for_life()).await;
-        alive.map_err(|_| silent("whether it is well"))??;
+        // A stopped process still accepts connections but never answers, and only a request shows whether the login is
+        // valid.
+        let healthy = timeout_at(by, connection.check_health()).await;
+        healthy.map_err(|_| silent("the health check"))??;
         Ok(connection)
     }
 
-    async fn shake<S>(self, stream: S, two: bool) -> Result<Connection, Cause>
+    async fn handshake<S>(self, stream: S, two: bool) -> Result<Connection, Cause>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let authorization = self.config.login.as_ref().map(Login::header).transpose().map_err(Cause::Secret)?;
         let pulse = Pulse::new();
-        // With the stream: what hands requests over ends before it when the server takes no more of them.
-        let (end, ended) = SaysWhenDropped::new();
+        // Dropped with the stream. The task that sends requests may end before it, when the server takes no more.
+        let (end, ended) = DropSignal::new();
         let end = Arc::new(end);
         let wrong = Arc::new(AtomicBool::new(false));
-        let stream = TokioIo::new(Watched::new(stream, pulse.clone(), self.limits.write, end.clone()));
-        let (takes_no_more, leaving) = SaysWhenDropped::new();
+        let stream = TokioIo::new(WatchedStream::new(stream, pulse.clone(), self.limits.write, end.clone()));
+        let (takes_no_more, leaving) = DropSignal::new();
         let (starter, tasks) = tasks::tasks();
         let streams = Arc::new(AtomicU32::new(1));
         let carrier = if two {
@@ -92,21 +95,21 @@ impl Opening<'_> {
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .max_header_list_size(HEAD_BYTES_MAX);
             let (sender, mut connection) = builder.handshake(stream).await.map_err(Cause::Lost)?;
-            let (streams, streams_max, heard) = (streams.clone(), self.config.streams_max, pulse.clone());
+            let (streams, streams_max, received) = (streams.clone(), self.config.streams_max, pulse.clone());
             let wrong = wrong.clone();
             starter.start(async move {
-                // The stream is another task's: that it has ended is not known before it is known why.
+                // Another task owns the stream. Keep both signals until the reason of the end is recorded.
                 let (_end, _takes_no_more) = (end, takes_no_more);
                 let driven = poll_fn(move |cx| {
-                    // A goodbye alone wakes nobody: it would be found by the next request, which it costs its answer.
-                    heard.stirs(cx.waker());
+                    // A GOAWAY frame alone wakes no task. Without this waker the next request would find it and fail.
+                    received.wake_after_read(cx.waker());
                     let polled = Pin::new(&mut connection).poll(cx);
-                    // What the server allows is known once its first frame has come.
+                    // The server's limit is known after its first frame.
                     let allowed = u32::try_from(connection.current_max_send_streams()).unwrap_or(u32::MAX);
                     streams.store(allowed.min(streams_max), Ordering::Relaxed);
                     polled
                 });
-                note_wrong(&wrong, &driven.await);
+                record_protocol_error(&wrong, &driven.await);
             });
             Carrier::Two(sender)
         } else {
@@ -116,9 +119,9 @@ impl Opening<'_> {
             let wrong = wrong.clone();
             starter.start(async move {
                 let _takes_no_more = takes_no_more;
-                // The stream goes with it, and must not before this is said.
+                // Dropping the connection drops the stream; record the error before that.
                 let mut connection = pin!(connection);
-                note_wrong(&wrong, &connection.as_mut().await);
+                record_protocol_error(&wrong, &connection.as_mut().await);
             });
             Carrier::One(Mutex::new(sender))
         };
@@ -141,16 +144,16 @@ impl Opening<'_> {
             tasks,
             ended,
             leaving,
-            worn: AtomicBool::new(false),
+            unusable: AtomicBool::new(false),
             wrong,
             pulse,
         })
     }
 }
 
-/// What nobody waited for cannot be told to a request.
-fn note_wrong(wrong: &AtomicBool, ended: &hyper::Result<()>) {
-    if ended.as_ref().is_err_and(answer::is_no_http) {
+/// Records that the server sent something that is not HTTP, also if no request waits for an answer.
+fn record_protocol_error(wrong: &AtomicBool, ended: &hyper::Result<()>) {
+    if ended.as_ref().is_err_and(answer::is_protocol_error) {
         wrong.store(true, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Runs that wait for an event: it may come before or after, while nobody is there, or never.
+//! Runs that wait for an event: it may arrive before or after the wait begins, while no node owns the run, or never.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use honeyflow_event::{Event, EventId};
 use honeyflow_runtime::Failure;
 use honeyflow_source::Intake;
 use honeyflow_store::{
-    Op, Recovered,
-    write::{Checkpoint, Checkpointed},
+    Op, RecoveredState,
+    write::{Checkpoint, CheckpointOutcome},
 };
 use honeyflow_workflow::{
     Workflow,
@@ -38,16 +38,16 @@ fn payment(id: EventId, key: &str, payload: &str) -> Arc<Event> {
 }
 
 fn arrive(table: &mut Table, event: &Arc<Event>) {
-    table.harvest(Intake { taken: vec![taken(event.clone(), leads_to(event))], ..Intake::default() });
+    table.answer_poll(Intake { taken: vec![taken(event.clone(), leads_to(event))], ..Intake::default() });
 }
 
-/// A run of this key that waits, its beginning committed.
+/// Starts a run of this key that waits, and commits the beginning of the wait.
 fn waiting(table: &mut Table, id: EventId, key: &str) -> Checkpoint {
     table.rows(&[(id, key)]);
     table.done("load");
     let ops = table.commit_all();
     let [checkpoint] = checkpoints(&ops)[..] else { panic!("{ops:?}") };
-    assert!(matches!(checkpoint.outcome, Checkpointed::Until(_)), "{checkpoint:?}");
+    assert!(matches!(checkpoint.outcome, CheckpointOutcome::Until(_)), "{checkpoint:?}");
     checkpoint.clone()
 }
 
@@ -58,12 +58,12 @@ fn checkpoints(ops: &[Op]) -> Vec<&Checkpoint> {
 fn output(ops: &[Op]) -> Value {
     let [checkpoint] = checkpoints(ops)[..] else { panic!("{ops:?}") };
     match &checkpoint.outcome {
-        Checkpointed::Done(Some(output)) => (**output).clone(),
+        CheckpointOutcome::Done(Some(output)) => (**output).clone(),
         other => panic!("{other:?}"),
     }
 }
 
-/// Commits until an outcome is written; until then no row may go.
+/// Commits until an outcome is written; until then no row may be deleted.
 fn ended(table: &mut Table) -> Vec<Op> {
     loop {
         let ops = table.commit();
@@ -74,19 +74,19 @@ fn ended(table: &mut Table) -> Vec<Op> {
     }
 }
 
-/// WF-51: it holds no worker meanwhile. WF-117: and says why it waits.
+/// WF-51: the run holds no worker meanwhile. WF-117: it gives the reason why it waits.
 #[test]
 fn wf_35_a_run_waits_for_the_event_of_its_key() {
     let mut table = Table::new(&order(wait()));
     waiting(&mut table, 1, "a");
     assert_eq!((table.reason(), table.status().held_by_workers, table.status().dormant_runs), ("awaiting", 0, 1));
     arrive(&mut table, &payment(2, "b", "{}"));
-    assert_eq!(settled(&table.commit_all()), [2], "it is of another key, and not unmatched");
+    assert_eq!(settled(&table.commit_all()), [2], "it has another key, but does not count as unmatched");
     assert_eq!((table.reason(), table.status().unmatched), ("awaiting", 0));
     arrive(&mut table, &payment(3, "a", r#"{"amount":7}"#));
     let ops = ended(&mut table);
     assert_eq!(output(&ops)["payload"]["amount"], 7);
-    assert_eq!(settled(&ops), [3], "its row goes with what it has led to, not before");
+    assert_eq!(settled(&ops), [3], "its row is deleted with the outcome of the wait, not before");
     let items = table.done("ship");
     assert_eq!(items[0].input.as_deref().map(|event| event["key"].clone()), Some("a".into()));
     assert_eq!(settled(&table.commit_all()), [1]);
@@ -98,7 +98,10 @@ fn wf_35_match_before_wait() {
     let mut table = Table::new(&order(wait()));
     arrive(&mut table, &payment(1, "a", r#"{"amount":7}"#));
     let ops = table.commit();
-    assert!(matches!(&ops[..], [Op::Signal { .. }, Op::Settle { .. }]), "kept when its row goes: {ops:?}");
+    assert!(
+        matches!(&ops[..], [Op::Signal { .. }, Op::Settle { .. }]),
+        "stored as a signal when its row is deleted: {ops:?}"
+    );
     table.rows(&[(2, "a")]);
     table.done("load");
     table.commit();
@@ -106,9 +109,9 @@ fn wf_35_match_before_wait() {
     table.done("ship");
 }
 
-/// The event's own write is under way when the wait begins: it was not judged on arrival, and is found all the same.
+/// The event's signal is being written when the wait begins: the event was not checked on arrival, and is still found.
 #[test]
-fn wf_35_what_arrives_while_the_wait_begins_is_found() {
+fn wf_35_an_event_that_arrives_while_the_wait_begins_is_found() {
     let mut table = Table::new(&order(wait()));
     table.rows(&[(1, "a")]);
     table.done("load");
@@ -150,7 +153,7 @@ fn wf_35_a_key_is_computed_from_the_run() {
     assert_eq!(output(&ended(&mut table))["id"], 4);
 }
 
-/// Everyone who waits for it gets it, and an event that begins a run may be waited for as well.
+/// An event ends all waits that it matches; an event that begins a run can end a wait too.
 #[test]
 fn wf_35_one_event_ends_every_wait_that_it_matches() {
     let mut table = Table::new(&order(wait().set("match", "true")));
@@ -169,7 +172,7 @@ fn wf_35_one_event_ends_every_wait_that_it_matches() {
 }
 
 #[test]
-fn wf_35_without_an_event_it_fails_at_its_time() {
+fn wf_35_a_wait_without_an_event_fails_at_its_time_out() {
     let mut table = Table::new(&order(wait()));
     waiting(&mut table, 1, "a");
     table.pass(3_599_000);
@@ -177,7 +180,7 @@ fn wf_35_without_an_event_it_fails_at_its_time() {
     table.pass(1_500);
     let ops = table.commit();
     let [checkpoint] = checkpoints(&ops)[..] else { panic!("{ops:?}") };
-    assert!(matches!(&checkpoint.outcome, Checkpointed::Failed(failure) if failure.code == "wait-timeout"));
+    assert!(matches!(&checkpoint.outcome, CheckpointOutcome::Failed(failure) if failure.code == "wait-timeout"));
     let ops = table.commit_all();
     let [failed] = parked(&ops)[..] else { panic!("{ops:?}") };
     assert_eq!((&*failed.failure.code, &*failed.step, &failed.events[..]), ("wait-timeout", "paid", &[1][..]));
@@ -187,37 +190,39 @@ fn wf_35_without_an_event_it_fails_at_its_time() {
 }
 
 #[test]
-fn wf_35_without_an_event_it_is_skipped_if_so_set() {
+fn wf_35_a_wait_without_an_event_is_skipped_if_the_step_says_so() {
     let mut workflow = order(wait().set("on-timeout", "skip").set("timeout", "10s")).remove(0);
     workflow = workflow.step("remind", step("work").needs(["paid", "load"]).set("trigger", "none-failed"));
     let mut table = Table::new(&[workflow]);
     waiting(&mut table, 1, "a");
     table.pass(11_000);
-    assert!(table.given.is_empty(), "written before anything follows");
+    assert!(table.given.is_empty(), "the outcome is written before the next step starts");
     let ops = table.commit();
-    assert!(matches!(checkpoints(&ops)[..], [Checkpoint { outcome: Checkpointed::Skipped, .. }]), "{ops:?}");
+    assert!(matches!(checkpoints(&ops)[..], [Checkpoint { outcome: CheckpointOutcome::Skipped, .. }]), "{ops:?}");
     table.done("remind");
-    assert_eq!(settled(&table.commit_all()), [1], "ship is skipped with what it needs");
+    assert_eq!(settled(&table.commit_all()), [1], "ship is skipped because its need was");
 }
 
-/// Killed while it waits: the next owner does what the wait needs once more, and waits as long as it still may.
+/// The node dies while the run waits: the next owner executes the steps that the wait needs again, and waits for the
+/// rest of the time.
 #[test]
 fn wf_35_a_wait_survives_its_owner() {
     let mut table = Table::new(&order(wait().set("match", "$steps.load.of == \"load\"")));
     let began = waiting(&mut table, 1, "a");
-    let left = Recovered { checkpoints: vec![began.clone()], ..Recovered::default() };
+    let left = RecoveredState { checkpoints: vec![began.clone()], ..RecoveredState::default() };
     table.next_owner(left.clone());
     table.rows(&[(1, "a")]);
     table.done("load");
     assert_eq!(table.reason(), "awaiting");
-    assert!(table.written.is_empty(), "it has begun before");
+    assert!(table.written.is_empty(), "the wait has begun before");
     arrive(&mut table, &payment(2, "a", "{}"));
     assert_eq!(output(&ended(&mut table))["id"], 2);
-    // Ended, and killed again: it is not waited for a second time.
-    let done = Checkpoint { outcome: Checkpointed::Done(Some(Arc::new(payment(2, "a", "{}").as_json()))), ..began };
-    table.next_owner(Recovered { checkpoints: vec![done], ..Recovered::default() });
+    // The wait has ended, then the node dies: the next owner does not wait a second time.
+    let done =
+        Checkpoint { outcome: CheckpointOutcome::Done(Some(Arc::new(payment(2, "a", "{}").as_json()))), ..began };
+    table.next_owner(RecoveredState { checkpoints: vec![done], ..RecoveredState::default() });
     table.rows(&[(1, "a")]);
-    let shipped = table.given.iter().position(|(_, work)| &*work.step == "ship").expect("ship goes on");
+    let shipped = table.given.iter().position(|(_, work)| &*work.step == "ship").expect("ship is given out");
     let (_, work) = table.given.remove(shipped).expect("there");
     assert_eq!(work.items[0].input.as_deref().map(|event| event["id"].clone()), Some(2.into()));
 }
@@ -226,47 +231,48 @@ fn wf_35_a_wait_survives_its_owner() {
 fn wf_35_the_deadline_survives_its_owner() {
     let mut table = Table::new(&order(wait().set("timeout", "60s")));
     let began = waiting(&mut table, 1, "a");
-    let Checkpointed::Until(until) = began.outcome else { panic!("it waits") };
-    let left = Recovered { checkpoints: vec![began], ..Recovered::default() };
+    let CheckpointOutcome::Until(until) = began.outcome else { panic!("it waits") };
+    let left = RecoveredState { checkpoints: vec![began], ..RecoveredState::default() };
     table.next_owner(left.clone());
-    // Store's clock, as the poll tells it: 20 s are left.
+    // By the store's clock, which the poll reports, 20 s are left.
     let row = crate::table::row(1, "a", 4);
     let intake =
         Intake { taken: vec![taken(row.clone(), leads_to(&row))], store_ms: until - 20_000, ..Intake::default() };
-    table.harvest(intake.clone());
+    table.answer_poll(intake.clone());
     table.done("load");
     table.pass(19_000);
     assert_eq!(table.reason(), "awaiting");
     table.pass(1_500);
     assert_eq!(checkpoints(&table.commit()).len(), 1, "the time it began with, not a new hour");
-    // Over while nobody was there: what came meanwhile is read before that is decided.
+    // The time ran out while no node owned the run: events that arrived meanwhile are read before the wait ends.
     table.next_owner(left);
-    table.harvest(Intake { store_ms: until + 1_000_000, ..intake });
+    table.answer_poll(Intake { store_ms: until + 1_000_000, ..intake });
     table.done("load");
     arrive(&mut table, &payment(2, "a", "{}"));
     assert_eq!(output(&ended(&mut table))["id"], 2);
 }
 
-/// An event that a run of an earlier owner waits for is left in the table until that run goes on.
+/// An event that a run of an earlier owner waits for stays in the table until that run is resumed.
 #[test]
-fn wf_35_an_event_that_comes_before_its_resumed_wait_is_not_lost() {
+fn wf_35_an_event_that_arrives_before_its_wait_is_resumed_is_not_lost() {
     let mut table = Table::new(&order(wait()));
     let began = waiting(&mut table, 1, "a");
-    table.next_owner(Recovered { checkpoints: vec![began], ..Recovered::default() });
+    table.next_owner(RecoveredState { checkpoints: vec![began], ..RecoveredState::default() });
     arrive(&mut table, &payment(2, "a", "{}"));
-    assert!(table.written.is_empty(), "it is not taken: nobody could be asked");
+    assert!(table.written.is_empty(), "the event is left in the table: its wait is not resumed yet");
     table.rows(&[(1, "a")]);
     table.done("load");
     arrive(&mut table, &payment(2, "a", "{}"));
     assert_eq!(output(&ended(&mut table))["id"], 2);
 }
 
-/// Taken while what the resumed wait needs is done once more, and not yet kept when it is looked for.
+/// The event arrives while the steps before the resumed wait are executed again; its signal is not stored yet when the
+/// wait looks for it.
 #[test]
 fn wf_35_an_event_whose_signal_is_being_written_is_not_lost() {
     let mut table = Table::new(&order(wait()));
     let began = waiting(&mut table, 1, "a");
-    table.next_owner(Recovered { checkpoints: vec![began], ..Recovered::default() });
+    table.next_owner(RecoveredState { checkpoints: vec![began], ..RecoveredState::default() });
     table.rows(&[(1, "a")]);
     arrive(&mut table, &payment(2, "a", "{}"));
     assert_eq!(table.written.len(), 1, "its signal is under way");
@@ -276,38 +282,38 @@ fn wf_35_an_event_whose_signal_is_being_written_is_not_lost() {
     assert_eq!(output(&ops)["id"], 2);
 }
 
-/// Nothing is decided while an event that came in time is being judged.
+/// A wait does not time out while an event that arrived in time is being checked.
 #[test]
-fn wf_35_an_open_question_puts_the_time_out_off() {
+fn wf_35_a_pending_check_delays_the_time_out() {
     let mut table = Table::new(&order(wait().set("match", ".payload.ok").set("timeout", "10s")));
     waiting(&mut table, 1, "a");
-    table.keeps_questions = true;
+    table.holds_checks = true;
     arrive(&mut table, &payment(2, "a", r#"{"ok":true}"#));
     table.commit_all();
     table.pass(60_000);
-    assert!(table.written.is_empty(), "it may be the one");
-    let (judge, _) = table.questions.pop_front().expect("asked");
-    table.tell(Input::Judged { judge, results: vec![Ok(true)] });
+    assert!(table.written.is_empty(), "the event may match");
+    let (check, _) = table.checks.pop_front().expect("asked");
+    table.send(Input::EventsChecked { check, results: vec![Ok(true)] });
     assert_eq!(output(&ended(&mut table))["id"], 2);
-    // The same for what is looked up in the store.
+    // The same for a pending lookup in the store.
     let mut table = Table::new(&order(wait().set("timeout", "10s")));
-    table.keeps_looks = true;
+    table.holds_lookups = true;
     waiting(&mut table, 1, "a");
     table.pass(60_000);
     assert!(table.written.is_empty());
-    let (look, wanted) = table.looks.pop_front().expect("looked up");
-    table.tell(Input::Found { source: 0, look, result: Err(Failure::retry("down", "not now")) });
-    assert_eq!(table.looks.len(), 1, "asked again");
-    let (look, _) = table.looks.pop_front().expect("again");
-    let found = table.found(look, &wanted);
-    table.tell(found);
+    let (lookup, wanted) = table.lookups.pop_front().expect("looked up");
+    table.send(Input::SignalsFound { source: 0, lookup, result: Err(Failure::retry("down", "not now")) });
+    assert_eq!(table.lookups.len(), 1, "asked again");
+    let (lookup, _) = table.lookups.pop_front().expect("again");
+    let found = table.found(lookup, &wanted);
+    table.send(found);
     let ops = table.commit();
-    assert!(matches!(checkpoints(&ops)[..], [Checkpoint { outcome: Checkpointed::Failed(_), .. }]), "{ops:?}");
+    assert!(matches!(checkpoints(&ops)[..], [Checkpoint { outcome: CheckpointOutcome::Failed(_), .. }]), "{ops:?}");
 }
 
-/// A strange event must not fail everyone who waits; but it is told why nothing matched.
+/// A malformed event must not fail the waiting runs; a later time-out mentions it.
 #[test]
-fn wf_35_an_event_that_cannot_be_judged_is_no_match() {
+fn wf_35_an_event_whose_check_fails_is_no_match() {
     let mut table = Table::new(&order(wait().set("match", ".payload.ok").set("timeout", "10s")));
     waiting(&mut table, 1, "a");
     arrive(&mut table, &payment(2, "a", "\"a text\""));
@@ -315,11 +321,11 @@ fn wf_35_an_event_that_cannot_be_judged_is_no_match() {
     table.pass(11_000);
     let ops = table.commit_all();
     let [failed] = parked(&ops)[..] else { panic!("{ops:?}") };
-    assert!(failed.failure.message.contains("event 2 could not be judged: "), "{}", failed.failure.message);
+    assert!(failed.failure.message.contains("the check of event 2 failed: "), "{}", failed.failure.message);
 }
 
 #[test]
-fn wf_35_kept_events_are_looked_through_page_by_page() {
+fn wf_35_stored_signals_are_read_page_by_page() {
     let mut table = Table::new(&order(wait().set("match", ".id == 250")));
     for id in 1..=260 {
         arrive(&mut table, &payment(id, "x", "{}"));
@@ -331,7 +337,7 @@ fn wf_35_kept_events_are_looked_through_page_by_page() {
     assert_eq!(output(&table.commit())["id"], 250);
 }
 
-/// WF-51: runs that only wait take no room of those that work, up to a bound of their own.
+/// WF-51: runs that only wait take no room from runs that work, up to a separate bound.
 #[test]
 fn wf_51_waiting_runs_take_no_room() {
     let limits = Limits { runs_max: 4, waiting_runs_max: 6, ..Limits::default() };
@@ -344,15 +350,15 @@ fn wf_51_waiting_runs_take_no_room() {
     table.done("load");
     table.commit_all();
     table.pass(10_000);
-    assert!(!table.is_asking(), "four more than may wait for free: there is no room");
+    assert!(!table.is_polling(), "four runs more than may wait without taking room");
 }
 
-/// What is over leaves nothing behind that could wake up.
+/// A run that has ended leaves no timer or wait behind.
 #[test]
 fn wf_35_a_cancelled_or_lost_run_waits_no_more() {
     let mut table = Table::new(&order(wait().set("timeout", "10s")));
     waiting(&mut table, 1, "a");
-    table.tell(Input::Cancel { workflow: "order".into(), entity: "book".into(), key: "a".into() });
+    table.send(Input::Cancel { workflow: "order".into(), entity: "book".into(), key: "a".into() });
     let ops = table.commit_all();
     assert_eq!(&*parked(&ops)[0].failure.code, "cancelled");
     arrive(&mut table, &payment(2, "a", "{}"));
@@ -360,7 +366,7 @@ fn wf_35_a_cancelled_or_lost_run_waits_no_more() {
     table.pass(20_000);
     assert!(table.written.is_empty());
     waiting(&mut table, 3, "b");
-    table.tell(Input::Lost { lease: "shard/shop/0".into() });
+    table.send(Input::Lost { lease: "shard/shop/0".into() });
     assert_eq!((table.open_runs(), table.status().dormant_runs), (0, 0));
     table.pass(20_000);
     assert!(table.written.is_empty());

@@ -1,4 +1,4 @@
-//! What people ask of runs: which are open and why they wait, an end to one, and what became of those that ended.
+//! Runs as people see them: which are open and why they wait, and the history of those that ended.
 
 use honeyflow_event::Name;
 use honeyflow_store::{Op, write::History};
@@ -6,13 +6,13 @@ use honeyflow_workflow::{State, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Core, run::RunState, settle::After};
+use super::{Core, run::RunState, settle::OnCommit};
 use crate::slots::Slot;
 
-/// An open run, as people see it.
+/// An open run, as the API, the CLI and the page show it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunView {
-    /// Tells the runs of one node apart, for as long as it runs.
+    /// The number of the run, unique on this node since its start; 0 for a stranded run.
     pub number: u64,
     pub workflow: Name,
     pub version: u32,
@@ -23,8 +23,8 @@ pub struct RunView {
     pub level: u8,
     pub open_ms: u64,
     pub attempts: u32,
-    /// `behind`, `breaker`, `crowded`, `paused`, `fatal`, `storm`, `no-worker`, `back-off`, `delay`, `awaiting`, `shard-moving`, `working`,
-    /// `cancelling` or `settling`.
+    /// Why it waits: `behind`, `breaker`, `crowded`, `paused`, `fatal`, `storm`, `limit`, `no-worker`, `back-off`, `delay`,
+    /// `awaiting`, `shard-moving`, `working`, `cancelling` or `settling`.
     pub waits_for: &'static str,
     pub steps: Vec<StepView>,
 }
@@ -45,12 +45,12 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Core {
-    /// Open runs, the oldest first, behind those that nobody can go on with; of one key if it is named.
+    /// Returns the stranded runs, then the open runs, the oldest first; only those of `key` if it is given.
     pub fn runs(&self, key: Option<&str>, limit: usize) -> Vec<RunView> {
         let wanted = |run: &RunState| key.is_none_or(|key| *self.keys.get(run.key).key == *key);
         let mut found: Vec<(Slot, &RunState)> = self.runs.iter().filter(|(_, run)| wanted(run)).collect();
         found.sort_by_key(|(_, run)| run.opened_at);
-        let places = self.places();
+        let places = self.run_places();
         let open = found.into_iter().map(|(slot, run)| self.view(run, self.reason(slot, run, &places)));
         self.stranded_views(key).into_iter().chain(open).take(limit).collect()
     }
@@ -59,8 +59,8 @@ impl Core {
         let graph = &run.plan.graph;
         let steps = graph.ids().map(|step| StepView {
             name: graph.steps[step as usize].name.clone(),
-            state: word(run.run.state(graph, step)),
-            charges: run.find_extra(step, 0).map_or(0, |extra| extra.charges),
+            state: state_name(run.run.state(graph, step)),
+            charges: run.find_extra(step, 0).map_or(0, |extra| extra.counted_attempts),
             retries: run.find_extra(step, 0).map_or(0, |extra| extra.retries),
         });
         RunView {
@@ -79,8 +79,8 @@ impl Core {
         }
     }
 
-    /// What became of a run, if its workflow keeps that.
-    pub(crate) fn keep_history(&mut self, slot: Slot, verdict: Verdict) {
+    /// Stores the history of a run that has ended, if its workflow keeps it.
+    pub(crate) fn store_history(&mut self, slot: Slot, verdict: Verdict) {
         let Some(run) = self.runs.get(slot) else { return };
         let keeps = match run.plan.graph.definition.history {
             honeyflow_workflow::History::None => false,
@@ -91,17 +91,17 @@ impl Core {
             return;
         }
         let history = History {
-            run: self.settled(run),
+            run: self.run_identity(run),
             version: self.plan.number(run.source, run.workflow),
             verdict: if verdict == Verdict::Succeeded { "succeeded" } else { "failed" },
             steps: timeline(run, &self.row_ids(run)),
         };
         let source = run.source;
-        self.push_op(source, Op::History(Box::new(history)), After::Nothing);
+        self.push_op(source, Op::History(Box::new(history)), OnCommit::Nothing);
     }
 }
 
-/// The events tell one run of a key from the next.
+/// Returns the states and errors of the run's steps. The events tell one run of a key from the next.
 fn timeline(run: &RunState, events: &[honeyflow_event::EventId]) -> Value {
     let graph = &run.plan.graph;
     let failed = run.extras.as_ref().map(|extras| extras.failed.as_slice()).unwrap_or_default();
@@ -112,12 +112,12 @@ fn timeline(run: &RunState, events: &[honeyflow_event::EventId]) -> Value {
             .map(|(_, index, attempt, failure)| json!({ "index": index, "attempt": attempt, "failure": failure }))
             .collect();
         let name = &*graph.steps[step as usize].name;
-        json!({ "step": name, "state": word(run.run.state(graph, step)), "errors": errors, "events": events })
+        json!({ "step": name, "state": state_name(run.run.state(graph, step)), "errors": errors, "events": events })
     });
     Value::Array(steps.collect())
 }
 
-fn word(state: State) -> &'static str {
+fn state_name(state: State) -> &'static str {
     match state {
         State::Pending => "pending",
         State::Ready => "ready",

@@ -1,9 +1,9 @@
-//! How much of what a target gets may be retries: a tenth of its first attempts, and one a second. Whatever is due beyond
-//! that waits on. A target that fails altogether is its breaker's business; this one is for those that fail in part, where
-//! every failure would bring more load.
+//! The retry budget: how much of a target's load may be retries. It is a tenth of its first attempts, plus one retry
+//! per second; retries beyond that wait longer. If a target fails altogether, its breaker opens; the budget is for
+//! targets that fail in part, where each failure would otherwise add load.
 //!
-//! Where too many wait, more work would only add to them: then nothing begins that leads to the target, and those who wait
-//! go as their back-off says.
+//! If too many retries of a target wait, new work would only add to them: then no run that leads to the target begins,
+//! and the waiting retries go as soon as their back-off ends.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use super::{
     Core,
     plan::{Plan, TargetId},
     ready::Queue,
-    run::Life,
-    timer::{Timer, Waiting},
+    run::RunPhase,
+    timer::{Timer, WaitingStep},
 };
 
-/// In thousandths of a retry.
+/// The budget that a first attempt earns, in thousandths of a retry.
 const EARNED_BY_FIRST: u64 = 100;
 const EARNED_BY_SECOND: u64 = 1_000;
-/// A whole batch may always come back.
+/// The most that can be saved: enough for one whole batch of retries.
 const SAVED_MAX: u64 = 500_000;
-/// So many items of a target that wait to be tried again are too many, until half of them are gone.
+/// If more items than this wait to be retried, the target is crowded, until half of them are gone.
 const DELAYED_MAX: usize = 1_000;
-/// Between two looks at whether there is something to spend.
+/// The time between two checks of the budget.
 const LOOK_AFTER_MICROS: u64 = 500_000;
 
 pub(crate) struct Budgets {
     targets: Vec<Budget>,
-    /// How many targets are crowded: nearly always none.
+    /// The number of crowded targets; nearly always zero.
     crowded: usize,
 }
 
 struct Budget {
     saved: u64,
     since: Moment,
-    /// Items that wait to be tried again.
+    /// Items that wait to be retried.
     delayed: usize,
     crowded: bool,
 }
@@ -56,19 +56,19 @@ impl Budgets {
         Budgets { targets: plan.targets.iter().map(|_| full()).collect(), crowded: 0 }
     }
 
-    /// So many items were given out for the first time.
+    /// Adds the earnings of `first` items that were given out for the first time.
     pub fn earn(&mut self, target: TargetId, first: usize) {
         let budget = &mut self.targets[target as usize];
         budget.saved = budget.saved.saturating_add(first as u64 * EARNED_BY_FIRST).min(SAVED_MAX);
     }
 
-    /// The target is well again: whoever waits for it may come.
-    pub fn forgive(&mut self, target: TargetId) {
+    /// The target is healthy again: raises the budget so that all waiting retries may go.
+    pub fn allow_all(&mut self, target: TargetId) {
         let budget = &mut self.targets[target as usize];
         budget.saved = budget.saved.max(budget.delayed as u64 * 1_000);
     }
 
-    fn delay(&mut self, target: TargetId, items: usize) {
+    fn add_delayed(&mut self, target: TargetId, items: usize) {
         let budget = &mut self.targets[target as usize];
         budget.delayed += items;
         if budget.delayed > DELAYED_MAX && !budget.crowded {
@@ -77,7 +77,7 @@ impl Budgets {
         }
     }
 
-    /// How many of those that are due may go; `freely` if something else bounds them.
+    /// Returns how many of the `due` retries may go; all if something else bounds them (`freely`).
     fn grant(&mut self, target: TargetId, due: usize, freely: bool, now: Moment) -> usize {
         let budget = &mut self.targets[target as usize];
         budget.earn_by_time(now);
@@ -89,7 +89,7 @@ impl Budgets {
         granted
     }
 
-    fn left(&mut self, target: TargetId, items: usize) {
+    fn remove_delayed(&mut self, target: TargetId, items: usize) {
         let budget = &mut self.targets[target as usize];
         budget.delayed -= items;
         if budget.crowded && budget.delayed <= DELAYED_MAX / 2 {
@@ -98,44 +98,44 @@ impl Budgets {
         }
     }
 
-    /// Whether runs of the workflow may begin. Where they begin at the crowded target itself, those that come again stand in
-    /// the same queue, before the others.
+    /// Whether runs of the workflow may begin. If they begin at the crowded target itself they may: the retries stand
+    /// in the same queue, before them.
     pub fn admits(&self, plan: &Plan, queue: &Queue) -> bool {
         self.crowded == 0
             || !queue.begins
-            || self.crowding(plan, queue.workflow).is_none_or(|target| target == queue.target)
+            || self.crowded_target(plan, queue.workflow).is_none_or(|target| target == queue.target)
     }
 
-    /// A target of the workflow for which too many wait.
-    pub fn crowding(&self, plan: &Plan, workflow: usize) -> Option<TargetId> {
+    /// Returns a crowded target of the workflow.
+    pub fn crowded_target(&self, plan: &Plan, workflow: usize) -> Option<TargetId> {
         if self.crowded == 0 {
             return None;
         }
         plan.workflows[workflow].targets.iter().copied().find(|target| self.targets[*target as usize].crowded)
     }
 
-    /// Targets for which too many wait, and how many these are.
-    pub fn crowded(&self) -> impl Iterator<Item = (usize, usize)> {
+    /// Returns the crowded targets, each with the number of retries that wait.
+    pub fn crowded_targets(&self) -> impl Iterator<Item = (usize, usize)> {
         let targets = self.targets.iter().enumerate().filter(|(_, budget)| budget.crowded);
         targets.map(|(target, budget)| (target, budget.delayed))
     }
 }
 
 impl Core {
-    /// They have failed together, and come back together.
-    pub(crate) fn try_later(&mut self, target: TargetId, at: Moment, items: Vec<Waiting>) {
-        self.budgets.delay(target, items.len());
+    /// Schedules items that failed together to be retried together.
+    pub(crate) fn schedule_retries(&mut self, target: TargetId, at: Moment, items: Vec<WaitingStep>) {
+        self.budgets.add_delayed(target, items.len());
         self.timers.set(at, Timer::Retries(target, items));
     }
 
-    pub(crate) fn try_again(&mut self, target: TargetId, mut items: Vec<Waiting>) {
+    pub(crate) fn retry_due(&mut self, target: TargetId, mut items: Vec<WaitingStep>) {
         let due = items.len();
-        items.retain(|waiting| self.runs.get(waiting.run).is_some_and(|run| run.life == Life::Open));
-        // A breaker that is not open to all counts by itself what it lets through.
+        items.retain(|waiting| self.runs.get(waiting.run).is_some_and(|run| run.phase == RunPhase::Open));
+        // A breaker that is open or probing bounds the items itself.
         let freely = !self.gates.is_passing(target);
         let granted = self.budgets.grant(target, items.len(), freely, self.now);
         let rest = items.split_off(granted);
-        self.budgets.left(target, due - rest.len());
+        self.budgets.remove_delayed(target, due - rest.len());
         for waiting in items {
             self.wake(waiting);
         }
@@ -177,13 +177,13 @@ mod tests {
     fn wf_65_a_crowd_is_bounded_by_its_back_off_alone() {
         let mut budgets = budgets();
         budgets.grant(0, 500, false, seconds(0));
-        budgets.delay(0, 1_000);
+        budgets.add_delayed(0, 1_000);
         assert_eq!((budgets.grant(0, 100, false, seconds(0)), budgets.crowded), (0, 0));
-        budgets.delay(0, 1);
+        budgets.add_delayed(0, 1);
         assert_eq!((budgets.grant(0, 100, false, seconds(0)), budgets.crowded), (100, 1));
-        budgets.left(0, 500);
+        budgets.remove_delayed(0, 500);
         assert_eq!(budgets.crowded, 1, "not until half of them are gone");
-        budgets.left(0, 1);
+        budgets.remove_delayed(0, 1);
         assert_eq!(budgets.crowded, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Retries to a target that fails in part: a small share of what it gets, until too many wait for it.
+//! The retry budget: retries are a small share of the load of a target that fails in part, until too many wait.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ fn busy() -> Outcome {
     failed(Failure::retry("busy", "try again"))
 }
 
-/// WF-65, RL-22: one item in twenty fails whenever it is tried. Without a budget each of them would come again and again.
+/// WF-65, RL-22: one item in twenty fails at each attempt. Without a budget they would be retried all the time.
 #[test]
 fn wf_65_retries_stay_a_tenth_of_what_a_target_gets() {
     let lone = Workflow::new("lone").on("shop", "book").step("do", step("work").set("batch", 10));
@@ -35,7 +35,7 @@ fn wf_65_retries_stay_a_tenth_of_what_a_target_gets() {
                 if id % 20 == 0 { busy() } else { Outcome::Done(None) }
             });
             let outcomes = outcomes.collect();
-            table.tell(honeyflow_engine::core::Input::Outcomes { batch, outcomes });
+            table.send(honeyflow_engine::core::Input::Outcomes { batch, outcomes });
         }
         table.commit_all();
         table.pass(50);
@@ -45,12 +45,12 @@ fn wf_65_retries_stay_a_tenth_of_what_a_target_gets() {
     assert!(first > 11_000, "{first}");
     let budget = 500 + first / 10 + seconds;
     assert!(again <= budget, "{again} retries of {first} attempts");
-    assert!(again > budget / 2, "they do come again: {again}");
+    assert!(again > budget / 2, "they are retried: {again}");
 }
 
-/// WF-65: then nothing begins that would add to them, and they come as their back-off says.
+/// WF-65: then no run begins that would add to them, and the retries go as soon as their back-off ends.
 #[test]
-fn wf_65_too_many_that_wait_close_the_admission() {
+fn wf_65_too_many_waiting_retries_stop_new_runs() {
     let called = Workflow::new("called")
         .on("shop", "book")
         .step("load", step("load"))
@@ -69,15 +69,15 @@ fn wf_65_too_many_that_wait_close_the_admission() {
         let outcomes: Vec<Outcome> =
             work.items.iter().map(|item| if fails(item.event.id) { busy() } else { done() }).collect();
         failed += outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count();
-        table.tell(honeyflow_engine::core::Input::Outcomes { batch, outcomes });
+        table.send(honeyflow_engine::core::Input::Outcomes { batch, outcomes });
     }
     assert_eq!((failed, table.status().breaker_closed), (1_200, 0));
     table.commit_all();
     let closed = table.status().closed;
     assert_eq!((&*closed[0].name, closed[0].reason), ("work", "crowded"), "{closed:?}");
-    assert!(table.asked().passed_over.iter().any(|passed| &*passed.entity == "book"), "more is not even read");
+    assert!(table.polled().passed_over.iter().any(|passed| &*passed.entity == "book"), "no further rows are read");
     table.rows(&[(5_000, "late")]);
-    assert!(!table.given.iter().any(|(_, work)| &*work.step == "load"), "nothing begins");
+    assert!(!table.given.iter().any(|(_, work)| &*work.step == "load"), "no run begins");
     assert_eq!(table.reason_of("late"), "crowded");
     let began = table.now();
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! What is merged, what waits, and when rows go.
+//! Which rows are merged, which wait, and when rows are deleted.
 
 use honeyflow_engine::core::{Input, plan::Limits};
 use honeyflow_event::{Epoch, Stamp};
@@ -27,15 +27,15 @@ fn ob_40_one_run_per_key_until_its_acknowledgement_has_committed() {
     table.done("index");
     assert!(table.given.is_empty(), "the key is held until the commit");
     assert_eq!(settled(&table.commit()), [1]);
-    assert_eq!(keys(&table.done("load")), ["a"], "rows that came meanwhile are one run");
+    assert_eq!(keys(&table.done("load")), ["a"], "the rows that arrived meanwhile form one run");
     table.done("index");
     assert_eq!(settled(&table.commit()), [2, 3]);
     assert_eq!(table.open_runs(), 0);
 }
 
-/// RL-13: nothing is deleted before the sink has confirmed, and exactly the rows read are.
+/// RL-13: no row is deleted before the sink has confirmed; then exactly the rows that the run read are.
 #[test]
-fn rl_13_a_row_goes_after_its_sink_and_by_its_id() {
+fn rl_13_a_row_is_deleted_by_its_id_after_its_sink_has_confirmed() {
     let mut table = Table::new(&plain());
     table.rows(&[(7, "a")]);
     table.done("load");
@@ -44,8 +44,8 @@ fn rl_13_a_row_goes_after_its_sink_and_by_its_id() {
     assert_eq!(settled(&table.commit()), [7]);
 }
 
-/// RL-10: refused by a higher sequence of the same epoch it is superseded, and done. Refused by a higher epoch nothing is
-/// known: a higher one is asked for, and the run begins anew.
+/// RL-10: a write refused by a higher sequence of the same epoch is superseded, and the step is done. If a higher epoch
+/// refused it, the reason is unknown: the core asks for a higher epoch, and the run begins again.
 #[test]
 fn rl_10_refused_by_a_newer_epoch_is_not_superseded() {
     let mut table = Table::new(&plain());
@@ -67,9 +67,9 @@ fn rl_10_refused_by_a_newer_epoch_is_not_superseded() {
     assert_eq!(table.alarms, ["sink-ahead"]);
 }
 
-/// HV-50: the next epoch is asked for before the old one is used up, and nothing waits for it.
+/// HV-50: the core asks for the next epoch before the old one is used up, and no step waits for it.
 #[test]
-fn hv_50_an_epoch_that_runs_short_is_followed_without_a_pause() {
+fn hv_50_the_next_epoch_comes_without_a_pause() {
     let limits = Limits { sequence_max: 128, ..Limits::default() };
     let mut table = Table::with_limits(&plain(), limits);
     let mut row = 0;
@@ -88,11 +88,11 @@ fn hv_50_an_epoch_that_runs_short_is_followed_without_a_pause() {
     while table.minted == 0 {
         assert!(load(&mut table).is_some_and(|stamp| stamp.epoch() == first.epoch()));
     }
-    // What was asked for is on its way: work goes on under what is left of the old epoch.
+    // The new epoch has not been granted yet: work continues under the rest of the old one.
     let meanwhile = load(&mut table).expect("nothing waits");
     assert_eq!((meanwhile.epoch(), table.minted), (first.epoch(), 1));
     assert!(meanwhile.sequence() > 120, "{meanwhile}");
-    // Used up: only now it waits, and goes on as soon as the new one is there.
+    // The old epoch is used up: only now the work waits, and it continues as soon as the new epoch is granted.
     while load(&mut table).is_some() {}
     assert_eq!(table.minted, 1);
     table.mint();
@@ -100,9 +100,9 @@ fn hv_50_an_epoch_that_runs_short_is_followed_without_a_pause() {
     assert!(work.items[0].stamp.epoch() > first.epoch());
 }
 
-/// WF-23: a row that two workflows owe goes with the last of them.
+/// WF-23: a row that owes runs to two workflows is deleted with the last of them.
 #[test]
-fn wf_23_a_row_goes_with_its_last_obligation() {
+fn wf_23_a_row_is_deleted_with_its_last_obligation() {
     let mut both = plain();
     both.push(Workflow::new("mail").on("shop", "book").step("call", step("work")));
     let mut table = Table::new(&both);
@@ -114,25 +114,25 @@ fn wf_23_a_row_goes_with_its_last_obligation() {
     assert_eq!(settled(&table.commit()), [1]);
 }
 
-/// OB-44: a refused acknowledgement is not taken for one.
+/// OB-44: a refused acknowledgement does not count as one.
 #[test]
-fn ob_44_a_refused_acknowledgement_frees_nothing() {
+fn ob_44_a_refused_acknowledgement_frees_no_key() {
     let mut table = Table::new(&plain());
     table.rows(&[(1, "a")]);
     table.done("load");
     table.done("index");
     let (write, _) = table.written.pop_front().expect("written");
-    table.tell(Input::Written { write, result: Ok(Reply::Fenced) });
+    table.send(Input::Written { write, result: Ok(Reply::Fenced) });
     assert_eq!((table.open_runs(), table.minted), (1, 1), "it asks whether the lease is still ours");
-    table.tell(Input::Lost { lease: "shard/shop/0".into() });
-    assert_eq!(table.open_runs(), 0, "everything is forgotten; the row is still in the table");
+    table.send(Input::Lost { lease: "shard/shop/0".into() });
+    assert_eq!(table.open_runs(), 0, "all runs are dropped; the row is still in the table");
 }
 
 #[test]
-fn wf_94_with_all_workers_stopped_sources_give_no_more_than_max_runs() {
+fn wf_94_without_workers_sources_give_at_most_max_runs() {
     let limits = Limits { runs_max: 8, ..Limits::default() };
     let mut table = Table::with_limits(&plain(), limits);
-    let asked = table.asked();
+    let asked = table.polled();
     let room: u32 = asked.levels.iter().map(|level| level.room).sum::<u32>() + asked.newest;
     assert!((1..=8).contains(&room), "{room}");
     let names: Vec<String> = (0..room).map(|n| n.to_string()).collect();
@@ -141,18 +141,18 @@ fn wf_94_with_all_workers_stopped_sources_give_no_more_than_max_runs() {
     assert!(table.open_runs() <= 8);
 }
 
-/// A change by a person does not wait behind a reindex of the same key.
+/// A person's change does not wait behind a reindex of the same key.
 #[test]
-fn wf_69_a_newer_event_lifts_its_run() {
+fn wf_69_a_newer_event_raises_the_priority_of_its_run() {
     let one_by_one = Workflow::new("index").on("shop", "book").step("load", step("load").set("batch", 1));
     let mut table = Table::new(&[one_by_one]);
-    table.tell(Input::Hello { worker: 0, room: Vec::new() });
+    table.send(Input::Hello { worker: 0, room: Vec::new() });
     table.rows_at(8, &[(1, "other"), (2, "book")]);
     table.rows(&[(3, "book")]);
-    table.tell(Input::Hello { worker: 0, room: vec![(1, 1)] });
+    table.send(Input::Hello { worker: 0, room: vec![(1, 1)] });
     assert_eq!(keys(&table.done("load")), ["book"]);
     assert_eq!(keys(&table.done("load")), ["other"]);
-    assert!(table.given.is_empty(), "and nothing is given out twice");
+    assert!(table.given.is_empty(), "no step is given out twice");
     let mut gone = settled(&table.commit());
     while !table.written.is_empty() {
         gone.extend(settled(&table.commit()));

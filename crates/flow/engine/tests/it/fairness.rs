@@ -1,4 +1,4 @@
-//! Whose turn it is, in which order a key's events are worked on, and what a waiting run says of itself.
+//! Which workflow is served next, in which order a key's events are processed, and the reason that a waiting run gives.
 
 use honeyflow_engine::core::{Input, plan::Limits};
 use honeyflow_runtime::Failure;
@@ -16,7 +16,7 @@ fn wf_67_latest_merges_and_strict_goes_one_by_one() {
     let mut latest = Table::new(&ordered("latest"));
     latest.rows(&[(1, "a"), (2, "a"), (3, "a")]);
     latest.done("do");
-    assert_eq!(settled(&latest.commit_all()), [1, 2, 3], "one run for all of them");
+    assert_eq!(settled(&latest.commit_all()), [1, 2, 3], "one run for all three");
 
     let mut strict = Table::new(&ordered("strict"));
     strict.rows(&[(1, "a"), (2, "a"), (3, "a"), (4, "b")]);
@@ -31,7 +31,7 @@ fn wf_67_latest_merges_and_strict_goes_one_by_one() {
     }
 }
 
-/// WF-70: where two workflows have work of the same level they take turns, however much one of them has.
+/// WF-70: two workflows with work of the same level take turns, even if one of them has much more.
 #[test]
 fn wf_70_workflows_of_a_level_take_turns() {
     let one = |name: &str| Workflow::new(name).on("shop", "book").set("exclusion", "workflow");
@@ -48,7 +48,7 @@ fn wf_70_workflows_of_a_level_take_turns() {
     assert_eq!(turns, ["a", "b", "a", "b", "a", "b"]);
 }
 
-/// WF-117: and the reason is the true one; a run that is nowhere would say `nothing`.
+/// WF-117: the reason is the true one; a run that is in no queue, timer or write would say `nothing`.
 #[test]
 fn wf_117_a_waiting_run_says_what_it_waits_for() {
     let mut table = Table::new(&plain());
@@ -63,18 +63,18 @@ fn wf_117_a_waiting_run_says_what_it_waits_for() {
     table.done("load");
     table.done("load");
     let (batch, work) = table.next();
-    table.tell(Input::Pause { workflow: "index".into(), paused: true });
+    table.send(Input::Pause { workflow: "index".into(), paused: true });
     let outcomes = work.items.iter().map(|item| match &*item.key {
         "a" => Outcome::Done(None),
         _ => failed(Failure::fatal("gone", "no such sink")),
     });
     let outcomes = outcomes.collect();
-    table.tell(Input::Outcomes { batch, outcomes });
+    table.send(Input::Outcomes { batch, outcomes });
     let waits: Vec<&str> = table.runs().iter().map(|run| run.waits_for).collect();
     assert!(waits == ["settling", "paused"] || waits == ["settling"], "{waits:?}");
 }
 
-/// WF-117: of each closed gate, and of each wait.
+/// WF-117: each closed gate and each kind of wait has its reason.
 #[test]
 fn wf_117_gates_and_waits_are_reasons() {
     let lone = |step| vec![Workflow::new("lone").on("shop", "book").step("do", step)];
@@ -102,12 +102,12 @@ fn wf_117_gates_and_waits_are_reasons() {
     assert!(down.runs().iter().any(|run| run.waits_for == "breaker"), "{:?}", down.runs());
 
     let mut moving = Table::new(&plain());
-    moving.tell(Input::Trust { source: 0, until: moving.now() });
+    moving.send(Input::Trust { source: 0, until: moving.now() });
     moving.rows(&[(1, "a")]);
-    assert_eq!(moving.reason(), "shard-moving", "the lease is not trusted any more");
+    assert_eq!(moving.reason(), "shard-moving", "the lease is no longer trusted");
 }
 
-/// OB-51: too many keys are due for parking at once: runs begin one by one, and say so.
+/// OB-51: if too many keys are due for parking at once, runs begin one by one and give that as their reason.
 #[test]
 fn wf_114_a_storm_of_parks_slows_the_workflow_down() {
     let limits = Limits { parked_per_minute_max: 3, ..Limits::default() };
@@ -128,5 +128,5 @@ fn wf_114_a_storm_of_parks_slows_the_workflow_down() {
     table.wait_for_batch();
     table.done("do");
     table.commit_all();
-    assert!(!table.given.is_empty(), "one that succeeds ends the storm");
+    assert!(!table.given.is_empty(), "a run that succeeds ends the storm");
 }

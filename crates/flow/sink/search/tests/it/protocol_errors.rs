@@ -1,5 +1,5 @@
-//! PL-71: what a server says and HTTP does not allow is counted by the pool, whether a request waits for an answer or nobody
-//! does. What merely ends, or is refused by the server, is not.
+//! PL-71: the pool counts violations of HTTP by a server, with and without a request that waits for an answer. A closed
+//! connection or a refusal by the server is not a violation.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -13,9 +13,9 @@ use tokio::{
 
 use crate::{
     PATIENCE, client, config, eventually,
-    http2::Two,
+    http2::TestServer,
     plain, ready,
-    scripted::{Act, Scripted, answer, ok},
+    scripted::{Act, ScriptedServers, answer, ok},
     within,
 };
 
@@ -25,15 +25,15 @@ fn alone() -> Settings {
     Settings { connections_per_server: Some(1), ..plain() }
 }
 
-/// PL-71: with the answer, and after it.
+/// PL-71: in the same packet as the answer, and later.
 #[tokio::test]
 async fn pl_71_bytes_after_the_end_of_an_answer_are_counted() {
-    let servers = Scripted::default();
+    let servers = ScriptedServers::default();
     let (go, wait) = tokio::sync::watch::channel(false);
-    servers.serve(AT, move |heard| match heard.target.as_str() {
-        "/tail" => vec![Act::Send([answer("200 OK", "{}"), answer("200 OK", "nobody asked")].concat())],
+    servers.serve(AT, move |received| match received.target.as_str() {
+        "/tail" => vec![Act::Send([answer("200 OK", "{}"), answer("200 OK", "unexpected")].concat())],
         "/later" => {
-            vec![Act::Send(answer("200 OK", "{}")), Act::Wait(wait.clone()), Act::Send(b"nobody asked".to_vec())]
+            vec![Act::Send(answer("200 OK", "{}")), Act::Wait(wait.clone()), Act::Send(b"unexpected".to_vec())]
         }
         "/goodbye" => vec![Act::Send(answer("200 OK", "{}")), Act::Close],
         _ => ok("{}"),
@@ -51,49 +51,49 @@ async fn pl_71_bytes_after_the_end_of_an_answer_are_counted() {
     }
 }
 
-/// HTTP/2 of good servers, between whose frames others can be put.
+/// Dials a correct HTTP/2 server and lets the test insert frames between the server's own.
 #[derive(Clone)]
-struct Meddled {
-    server: Two,
-    /// Where the newest connection takes them.
+struct FrameInjector {
+    server: TestServer,
+    /// Sends frames into the newest connection.
     newest: tokio::sync::watch::Sender<Option<mpsc::UnboundedSender<Vec<u8>>>>,
 }
 
-impl Meddled {
-    fn new() -> Meddled {
-        Meddled { server: Two::plain(), newest: tokio::sync::watch::Sender::new(None) }
+impl FrameInjector {
+    fn new() -> FrameInjector {
+        FrameInjector { server: TestServer::plain(), newest: tokio::sync::watch::Sender::new(None) }
     }
 
-    fn says(&self, frames: &[Vec<u8>]) {
+    fn inject(&self, frames: &[Vec<u8>]) {
         let newest = self.newest.borrow().clone().expect("there is a connection");
         newest.send(frames.concat()).expect("it is open");
     }
 }
 
-impl Dial for Meddled {
+impl Dial for FrameInjector {
     type Stream = DuplexStream;
 
     async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<DuplexStream> {
         let server = self.server.dial(to, within).await?;
         let (near, far) = tokio::io::duplex(4096);
-        let (say, mut said) = mpsc::unbounded_channel::<Vec<u8>>();
-        self.newest.send_replace(Some(say));
+        let (inject, mut injected) = mpsc::unbounded_channel::<Vec<u8>>();
+        self.newest.send_replace(Some(inject));
         tokio::spawn(async move {
-            let (mut heard, mut told) = tokio::io::split(server);
-            let (mut asked, mut answers) = tokio::io::split(far);
-            let asking = tokio::io::copy(&mut asked, &mut told);
+            let (mut from_server, mut to_server) = tokio::io::split(server);
+            let (mut from_client, mut to_client) = tokio::io::split(far);
+            let asking = tokio::io::copy(&mut from_client, &mut to_server);
             let answering = async {
                 let mut chunk = Vec::with_capacity(4096);
                 loop {
                     chunk.clear();
                     tokio::select! {
-                        read = tokio::io::AsyncReadExt::read_buf(&mut heard, &mut chunk) => {
+                        read = tokio::io::AsyncReadExt::read_buf(&mut from_server, &mut chunk) => {
                             if read.unwrap_or(0) == 0 {
                                 return;
                             }
-                            let _ = answers.write_all(&chunk).await;
+                            let _ = to_client.write_all(&chunk).await;
                         }
-                        Some(frames) = said.recv() => drop(answers.write_all(&frames).await),
+                        Some(frames) = injected.recv() => drop(to_client.write_all(&frames).await),
                     }
                 }
             };
@@ -106,7 +106,7 @@ impl Dial for Meddled {
     }
 }
 
-/// Length, kind, flags, stream, and what is in it.
+/// Builds a frame: length, kind, flags, stream, body.
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
@@ -119,10 +119,10 @@ const SETTINGS: u8 = 4;
 const GOODBYE: u8 = 7;
 const WHOLE: u8 = 4;
 const LAST: u8 = 1;
-/// The first request of a connection is for the server's health.
+/// The stream of the second request; the first request of a connection is the health check.
 const SECOND_REQUEST: u32 = 3;
 
-fn two(server: &Meddled) -> Client<Meddled> {
+fn two(server: &FrameInjector) -> Client<FrameInjector> {
     let config = Config { http: Http::Two, ..config(&[AT]) };
     let settings = config.settings(alone());
     Client::over(Pool::start(Search::dialling(config, server.clone()), settings).unwrap())
@@ -130,8 +130,8 @@ fn two(server: &Meddled) -> Client<Meddled> {
 
 /// PL-71, PL-165
 #[tokio::test]
-async fn pl_71_what_http2_does_not_allow_is_counted() {
-    // 200, with a length of 5: of what follows there is more.
+async fn pl_71_violations_of_http2_are_counted() {
+    // Status 200 with a length of 5; the data that follows is longer.
     let head = frame(HEADERS, WHOLE, SECOND_REQUEST, &[0x88, 0x0f, 0x0d, 1, b'5']);
     let too_long = vec![head, frame(DATA, LAST, SECOND_REQUEST, b"more than five")];
     let protocol_error = 1_u32.to_be_bytes();
@@ -139,7 +139,7 @@ async fn pl_71_what_http2_does_not_allow_is_counted() {
     let refusal = frame(RESET, 0, SECOND_REQUEST, &protocol_error);
     for (what, frames, wrong, of_a_request) in [
         ("data of no stream", vec![frame(DATA, 0, 0, b"x")], true, false),
-        ("an answer to nobody", vec![frame(DATA, LAST, 77, b"x")], true, false),
+        ("an answer on a stream without a request", vec![frame(DATA, LAST, 77, b"x")], true, false),
         ("half a setting", vec![frame(SETTINGS, 0, 0, b"xx")], true, false),
         ("more than was announced", too_long, true, true),
         ("a refusal", vec![refusal], false, true),
@@ -149,7 +149,7 @@ async fn pl_71_what_http2_does_not_allow_is_counted() {
             if of_a_request && !waiting {
                 continue;
             }
-            let server = Meddled::new();
+            let server = FrameInjector::new();
             let client = two(&server);
             assert!(client.pool().control().ready(1, Instant::now() + PATIENCE).await);
             if waiting {
@@ -158,12 +158,12 @@ async fn pl_71_what_http2_does_not_allow_is_counted() {
                     async move { client.send(&Request::post("/wait", "{}"), PATIENCE).await }
                 });
                 eventually("it is under way", || *server.server.waiting.borrow() == 1).await;
-                server.says(&frames);
+                server.inject(&frames);
                 let error = within("an end", asking).await.unwrap().unwrap_err();
                 let malformed = error.cause.as_ref().map(|error| matches!(error.cause, Cause::Malformed(_)));
                 assert_eq!(malformed, Some(wrong), "{what}: {error}");
             } else {
-                server.says(&frames);
+                server.inject(&frames);
             }
             if what != "a refusal" {
                 eventually("replaced", || server.server.dialled.available_permits() == 2).await;
@@ -174,7 +174,7 @@ async fn pl_71_what_http2_does_not_allow_is_counted() {
             })
             .await;
             let counted = client.pool().counters().wrong_answers;
-            assert_eq!(counted, u64::from(wrong), "{what}, somebody waiting: {waiting}");
+            assert_eq!(counted, u64::from(wrong), "{what}, a request waiting: {waiting}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How a connection ends, and what its beginning may cost: sockets are counted at the stream, requests at the server.
+//! How connections end, and how names are looked up while connecting. Sockets are counted at the stream, requests at
+//! the server.
 
 use std::{
     io,
@@ -19,46 +20,46 @@ use tokio::{
 
 use crate::{
     LIMITS, PATIENCE, eventually,
-    http2::{Counted, Two},
+    http2::{CountGuard, TestServer},
     plain, within,
 };
 
-/// Counts the streams that have not been dropped.
+/// Dials a test server and counts the streams that have not been dropped.
 #[derive(Clone)]
-struct Tracking {
-    server: Two,
+struct CountingDialer {
+    server: TestServer,
     open: watch::Sender<usize>,
 }
 
-struct Tracked {
+struct CountedStream {
     stream: DuplexStream,
-    _open: Counted,
+    _open: CountGuard,
 }
 
-impl Tracking {
-    fn new(http: Http) -> Tracking {
-        let mut server = Two::plain();
-        server.speaks = http == Http::Two;
-        Tracking { server, open: watch::channel(0).0 }
+impl CountingDialer {
+    fn new(http: Http) -> CountingDialer {
+        let mut server = TestServer::plain();
+        server.speaks_http2 = http == Http::Two;
+        CountingDialer { server, open: watch::channel(0).0 }
     }
 }
 
-impl Dial for Tracking {
-    type Stream = Tracked;
+impl Dial for CountingDialer {
+    type Stream = CountedStream;
 
-    async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<Tracked> {
+    async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<CountedStream> {
         let stream = self.server.dial(to, within).await?;
-        Ok(Tracked { stream, _open: Counted::new(self.open.clone()) })
+        Ok(CountedStream { stream, _open: CountGuard::new(self.open.clone()) })
     }
 }
 
-impl AsyncRead for Tracked {
+impl AsyncRead for CountedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl AsyncWrite for Tracked {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -78,11 +79,11 @@ fn config(http: Http, server: &str) -> Config {
 
 const AT: &str = "10.0.0.1:9200";
 
-/// PL-5: in both versions, with a request under way.
+/// PL-5: in both versions of HTTP, with a request in flight.
 #[tokio::test]
-async fn pl_5_a_closed_connection_has_no_socket_any_more() {
+async fn pl_5_a_closed_connection_has_no_open_socket() {
     for http in [Http::One, Http::Two] {
-        let servers = Tracking::new(http);
+        let servers = CountingDialer::new(http);
         let search = Search::dialling(config(http, AT), servers.clone());
         let to = Server::at(AT.parse().unwrap());
         let connection = Arc::new(within("connected", search.connect(&to, LIMITS)).await.unwrap());
@@ -97,10 +98,10 @@ async fn pl_5_a_closed_connection_has_no_socket_any_more() {
     }
 }
 
-/// PL-140: the connection is replaced, and closed when the last of them has its answer.
+/// PL-140: the connection is replaced, and closed when its last request has its answer.
 #[tokio::test]
-async fn pl_140_a_refused_login_leaves_what_others_have_under_way() {
-    let servers = Tracking::new(Http::Two);
+async fn pl_140_a_refused_login_does_not_end_other_requests_in_flight() {
+    let servers = CountingDialer::new(Http::Two);
     let config = config(Http::Two, AT);
     let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
     let client = Client::over(Pool::start(Search::dialling(config, servers.clone()), settings).unwrap());
@@ -122,10 +123,10 @@ async fn pl_140_a_refused_login_leaves_what_others_have_under_way() {
     assert_eq!(servers.server.dialled.available_permits(), 2);
 }
 
-/// PL-140: a server that is about to restart takes nothing new, and answers what it has.
+/// PL-140: a server that is about to restart takes no new requests, and answers those in flight.
 #[tokio::test]
-async fn pl_140_a_goodbye_leaves_what_is_under_way() {
-    let servers = Tracking::new(Http::Two);
+async fn pl_140_a_goaway_does_not_end_requests_in_flight() {
+    let servers = CountingDialer::new(Http::Two);
     let config = config(Http::Two, AT);
     let settings = Settings { connections_per_server: Some(1), ..config.settings(plain()) };
     let client = Client::over(Pool::start(Search::dialling(config, servers.clone()), settings).unwrap());
@@ -150,21 +151,21 @@ async fn pl_140_a_goodbye_leaves_what_is_under_way() {
     assert_eq!(servers.server.dialled.available_permits(), 2);
 }
 
-/// Names are looked up here, as slowly as the test says.
-struct Named {
-    server: Two,
-    /// Nothing: it is never told.
+/// Dials a test server and resolves names as the test says.
+struct NameResolver {
+    server: TestServer,
+    /// The address of every name; `None` = no look-up ever ends.
     known: Option<SocketAddr>,
-    /// Nor is where this one leads.
+    /// A name whose look-up never ends.
     silent: &'static str,
     asked: Notify,
 }
 
-impl Dial for Named {
+impl Dial for NameResolver {
     type Stream = DuplexStream;
 
     async fn dial(&self, to: SocketAddr, within: Duration) -> io::Result<DuplexStream> {
-        // Not one after the other.
+        // The look-up must run at the same time as the dial.
         self.asked.notified().await;
         self.server.dial(to, within).await
     }
@@ -178,28 +179,28 @@ impl Dial for Named {
     }
 }
 
-/// PL-12: a name server that says nothing takes nothing of the time for the handshake.
+/// PL-12: a name server that never answers takes no time from the handshake.
 #[tokio::test]
 async fn pl_12_a_name_is_looked_up_while_its_server_is_dialled() {
     let at: SocketAddr = AT.parse().unwrap();
     let limits = Limits { tcp: Duration::from_millis(50), ..LIMITS };
     for (known, called) in [(Some(at), "search.example.com:9200"), (None, AT)] {
-        let named = Named { server: Two::plain(), known, silent: "", asked: Notify::new() };
+        let named = NameResolver { server: TestServer::plain(), known, silent: "", asked: Notify::new() };
         let search = Search::dialling(config(Http::Two, "search.example.com:9200"), named);
         let connection = within("connected", search.connect(&Server::at(at), limits)).await.unwrap();
         assert_eq!(connection.send(&Request::get("/host")).await.unwrap().body, called);
     }
 }
 
-/// PL-12: one that is not answered for keeps nobody from his own name, and the first of several is the one.
+/// PL-12: a name that is never resolved does not prevent another one from being used, and the first resolved name wins.
 #[tokio::test]
 async fn pl_12_names_are_looked_up_together() {
     let at: SocketAddr = AT.parse().unwrap();
     let names = ["one.example.com", "two.example.com", "three.example.com"];
     for (silent, called) in [("one.example.com:9200", "two"), ("two.example.com:9200", "one"), ("", "one")] {
-        // Only the first one is waited for.
+        // Only a name before the resolved one is waited for.
         let limits = Limits { tcp: if called == "two" { Duration::from_millis(50) } else { PATIENCE }, ..LIMITS };
-        let named = Named { server: Two::plain(), known: Some(at), silent, asked: Notify::new() };
+        let named = NameResolver { server: TestServer::plain(), known: Some(at), silent, asked: Notify::new() };
         let urls: Vec<String> = names.iter().map(|name| format!("http://{name}:9200")).collect();
         let config = Config { http: Http::Two, ..Config::of_urls(&urls).unwrap() };
         let search = Search::dialling(config, named);
@@ -209,11 +210,11 @@ async fn pl_12_names_are_looked_up_together() {
     }
 }
 
-/// PL-140: whoever is about to be given it can tell, at once.
+/// PL-140: the pool can see at once, before it lends the connection, that it takes no more requests.
 #[tokio::test]
-async fn pl_140_a_goodbye_is_known_without_waiting_for_it() {
+async fn pl_140_a_goaway_is_known_without_a_request() {
     for http in [Http::One, Http::Two] {
-        let servers = Tracking::new(http);
+        let servers = CountingDialer::new(http);
         let search = Search::dialling(config(http, AT), servers.clone());
         let to = Server::at(AT.parse().unwrap());
         let connection = Arc::new(within("connected", search.connect(&to, LIMITS)).await.unwrap());
@@ -227,7 +228,7 @@ async fn pl_140_a_goodbye_is_known_without_waiting_for_it() {
         });
         eventually("it is under way", || *servers.server.waiting.borrow() == 1).await;
         servers.server.goodbyes.send_replace(1);
-        within("a goodbye", connection.takes_no_more()).await;
+        within("a GOAWAY frame", connection.takes_no_more()).await;
         assert!(!connection.takes_more() && !connection.broken());
         servers.server.gate.send_replace(true);
         assert_eq!(within("its answer", asking).await.unwrap().unwrap(), "/wait");

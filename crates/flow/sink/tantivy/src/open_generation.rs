@@ -1,4 +1,4 @@
-//! One generation at work: where its writes go, and the thread that carries them out.
+//! An open generation: the queue of its writes, and the thread that executes them.
 
 use std::{
     sync::{
@@ -14,19 +14,20 @@ use honeyflow_sink::{Outcome, Write};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    codes,
     config::Options,
     encode,
     folder::Folder,
     generation::Generation,
     outcome, planted,
-    writer::{Arriving, Counters, Job, Writer},
+    writer::{ArrivingBatch, Counters, Job, Writer},
 };
 
-/// So many documents are made ready without leaving the caller's thread.
+/// Up to this number of documents is prepared on the caller's thread; a larger batch on a blocking thread.
 const PREPARED_INLINE_MAX: usize = 16;
 
 /// A generation and the thread that writes to it, which is started by the first write.
-pub(crate) struct Opened {
+pub(crate) struct OpenGeneration {
     pub generation: Arc<Generation>,
     folder: Arc<Folder>,
     options: Options,
@@ -38,18 +39,18 @@ pub(crate) struct Opened {
 }
 
 enum Thread {
-    NotYet,
+    NotStarted,
     Running(Sender<Job>, JoinHandle<()>),
     Stopped,
 }
 
-impl Opened {
-    pub fn new(options: &Options, folder: &Arc<Folder>, generation: Generation) -> Opened {
-        Opened {
+impl OpenGeneration {
+    pub fn new(options: &Options, folder: &Arc<Folder>, generation: Generation) -> OpenGeneration {
+        OpenGeneration {
             generation: Arc::new(generation),
             folder: folder.clone(),
             options: options.clone(),
-            thread: Mutex::new(Thread::NotYet),
+            thread: Mutex::new(Thread::NotStarted),
             places: Arc::new(Semaphore::new(options.queue_batches.max(1))),
             arriving: Arc::default(),
             counters: Arc::default(),
@@ -61,10 +62,10 @@ impl Opened {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a job to the thread, which is started if need be.
+    /// Sends a job to the thread, and starts the thread if it does not run yet.
     fn send(&self, job: Job) -> Result<(), Failure> {
         let mut thread = self.thread();
-        if matches!(*thread, Thread::NotYet) {
+        if matches!(*thread, Thread::NotStarted) {
             let (sender, jobs) = mpsc::channel();
             let writer = Writer {
                 generation: self.generation.clone(),
@@ -83,11 +84,11 @@ impl Opened {
         }
         match &*thread {
             Thread::Running(sender, _) => sender.send(job).map_err(|_| closed()),
-            Thread::NotYet | Thread::Stopped => Err(closed()),
+            Thread::NotStarted | Thread::Stopped => Err(closed()),
         }
     }
 
-    /// Commits what was handed over and ends the thread.
+    /// Commits the jobs that were sent and ends the thread.
     pub fn stop(&self) {
         let before = std::mem::replace(&mut *self.thread(), Thread::Stopped);
         if let Thread::Running(sender, handle) = before {
@@ -97,7 +98,7 @@ impl Opened {
     }
 
     pub async fn flush(&self) -> Result<(), Failure> {
-        if matches!(*self.thread(), Thread::NotYet) {
+        if matches!(*self.thread(), Thread::NotStarted) {
             return Ok(());
         }
         let (reply, flushed) = oneshot::channel();
@@ -105,10 +106,10 @@ impl Opened {
         flushed.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    pub async fn write(self: Arc<Opened>, writes: Vec<Write>) -> Vec<Outcome> {
+    pub async fn write(self: Arc<OpenGeneration>, writes: Vec<Write>) -> Vec<Outcome> {
         let count = writes.len();
-        let mut arriving = Arriving::new(self.arriving.clone());
-        // never closed, so never refused
+        let mut arriving = ArrivingBatch::new(self.arriving.clone());
+        // the semaphore is never closed, so this never fails
         arriving.place = self.places.clone().acquire_owned().await.ok();
         let layout = self.generation.layout.clone();
         let prepare = move || writes.into_iter().map(|write| encode::prepare(&layout, write)).collect();
@@ -124,10 +125,10 @@ impl Opened {
 }
 
 fn closed() -> Failure {
-    Failure::retry("index-closed", "the index was closed or its generation swapped before the write was committed")
+    Failure::retry(codes::INDEX_CLOSED, "the index was closed or its generation swapped before the write was committed")
 }
 
-/// Off the reactor, where there is one.
+/// Runs the work on a blocking thread of the async runtime; directly if there is no runtime.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => match runtime.spawn_blocking(work).await {

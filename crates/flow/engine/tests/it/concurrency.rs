@@ -1,5 +1,5 @@
-//! Steps under a limit on how many at once, by the whole engine: each has its place from before its call until that
-//! has ended.
+//! Steps under a concurrency limit, in the whole engine: each step holds a slot from before its call until the call has
+//! ended.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use honeyflow_engine::shell::limit::{Limited, Limits};
+use honeyflow_engine::shell::limit::{StepLimit, StepLimits};
 use honeyflow_event::Key;
 use honeyflow_hive::{
     Hive, Options,
@@ -27,39 +27,39 @@ use crate::{
     table::failed,
 };
 
-const PLACES: u64 = 2;
+const SLOTS: u64 = 2;
 
-/// Items that are worked on, now and at the most; whoever goes away, for whatever reason, is not counted any more.
+/// The number of items in progress, now and at most. An item whose step ends in any way is no longer counted.
 #[derive(Default)]
-struct Inside {
+struct InProgress {
     now: AtomicU64,
     most: AtomicU64,
 }
 
-struct Counted(Arc<Inside>, u64);
+struct InProgressGuard(Arc<InProgress>, u64);
 
-impl Counted {
-    fn enter(inside: &Arc<Inside>, items: usize) -> Counted {
+impl InProgressGuard {
+    fn enter(inside: &Arc<InProgress>, items: usize) -> InProgressGuard {
         let now = inside.now.fetch_add(items as u64, Ordering::SeqCst) + items as u64;
         inside.most.fetch_max(now, Ordering::SeqCst);
-        Counted(inside.clone(), items as u64)
+        InProgressGuard(inside.clone(), items as u64)
     }
 }
 
-impl Drop for Counted {
+impl Drop for InProgressGuard {
     fn drop(&mut self) {
         self.0.now.fetch_sub(self.1, Ordering::SeqCst);
     }
 }
 
-/// Ends badly at first, in the way its key says.
+/// Fails the first attempt of three keys: `k1` panics, `k2` hangs, `k3` is rejected for a retry.
 #[derive(Default)]
-struct Moody {
-    inside: Arc<Inside>,
+struct FlakyStep {
+    inside: Arc<InProgress>,
     seen: Mutex<Vec<Key>>,
 }
 
-impl Step for Moody {
+impl Step for FlakyStep {
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<bool> = batch.items.iter().map(|item| !seen.contains(&item.key)).collect();
@@ -67,7 +67,7 @@ impl Step for Moody {
         drop(seen);
         let inside = self.inside.clone();
         Box::pin(async move {
-            let _counted = Counted::enter(&inside, batch.items.len());
+            let _guard = InProgressGuard::enter(&inside, batch.items.len());
             let is_first = |key: &str| batch.items.iter().zip(&new).any(|(item, new)| *new && &*item.key == key);
             assert!(!is_first("k1"), "this one panics");
             if is_first("k2") {
@@ -84,14 +84,14 @@ impl Step for Moody {
 async fn limit() -> (Hive, Limit) {
     let clock = BootClock;
     let store = Arc::new(MemoryHive::new(move || clock.now().0 / 1000));
-    let options = Options::named("limits").limit(Definition::slots("api", PLACES));
+    let options = Options::named("limits").limit(Definition::slots("api", SLOTS));
     let hive = Hive::join(store, options).await.expect("a hive");
     let api = hive.limit("api").expect("a limit");
     (hive, api)
 }
 
-fn limits(limit: &Limit, shadow: bool) -> Limits {
-    [("api".into(), Limited { limit: limit.clone(), shadow })].into_iter().collect()
+fn limits(limit: &Limit, shadow: bool) -> StepLimits {
+    [("api".into(), StepLimit { limit: limit.clone(), shadow })].into_iter().collect()
 }
 
 fn limited(timeout: &str) -> Vec<Workflow> {
@@ -99,33 +99,33 @@ fn limited(timeout: &str) -> Vec<Workflow> {
     vec![Workflow::new("limited").on("shop", "book").set("exclusion", "workflow").step("do", call)]
 }
 
-async fn all_come_back(limit: &Limit) {
-    assert!(limit.take(PLACES, DEADLINE).await.is_ok(), "{:?}", limit.snapshot());
+async fn all_slots_come_back(limit: &Limit) {
+    assert!(limit.take(SLOTS, DEADLINE).await.is_ok(), "{:?}", limit.snapshot());
 }
 
-/// HV-68, HV-74: never more at once than there are places, and every place comes back, however its step ends.
+/// HV-68, HV-74: never more steps at once than slots, and every slot comes back, however its step ends.
 #[tokio::test]
-async fn hv_68_as_many_steps_as_places_and_none_is_lost_to_failures() {
+async fn hv_68_no_more_steps_than_slots_and_failures_lose_no_slot() {
     let (_hive, api) = limit().await;
-    let moody = Arc::new(Moody::default());
-    let mut engine = Engine::with(&limited("200ms"), 0, 8, |_| moody.clone(), limits(&api, false));
+    let flaky = Arc::new(FlakyStep::default());
+    let mut engine = Engine::with(&limited("200ms"), 0, 8, |_| flaky.clone(), limits(&api, false));
     engine.rows(1..=20);
     let _running = engine.start();
     engine.done().await;
-    let seen = moody.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let seen = flaky.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert!((1..=20).all(|id| seen.iter().any(|key| **key == *format!("k{id}"))), "{seen:?}");
-    assert!(moody.inside.most.load(Ordering::SeqCst) <= PLACES);
-    all_come_back(&api).await;
+    assert!(flaky.inside.most.load(Ordering::SeqCst) <= SLOTS);
+    all_slots_come_back(&api).await;
 }
 
-/// Waits until it may go, or for ever.
-struct Patient(Arc<Inside>, watch::Sender<bool>);
+/// Waits until the test lets it go.
+struct GatedStep(Arc<InProgress>, watch::Sender<bool>);
 
-impl Step for Patient {
+impl Step for GatedStep {
     fn execute(&self, batch: Batch) -> BoxFuture<'static, Vec<Outcome>> {
         let (inside, mut may_go) = (self.0.clone(), self.1.subscribe());
         Box::pin(async move {
-            let _counted = Counted::enter(&inside, batch.items.len());
+            let _guard = InProgressGuard::enter(&inside, batch.items.len());
             let _ = may_go.wait_for(|may_go| *may_go).await;
             vec![Outcome::Done(None); batch.items.len()]
         })
@@ -141,38 +141,38 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(waited.await.is_ok(), "never came: {what}");
 }
 
-/// HV-68, WF-72: who waits for a place holds no worker; a place that a cancelled run had is the next one's.
+/// HV-68, WF-72: a step that waits for a slot holds no worker; the next step gets the slot of a cancelled run.
 #[tokio::test]
-async fn hv_68_a_cancelled_step_leaves_its_place_to_the_next() {
+async fn hv_68_the_slot_of_a_cancelled_step_goes_to_the_next() {
     let (_hive, api) = limit().await;
-    let patient = Arc::new(Patient(Arc::default(), watch::Sender::new(false)));
-    let mut engine = Engine::with(&limited("1h"), 0, 8, |_| patient.clone(), limits(&api, false));
+    let gated = Arc::new(GatedStep(Arc::default(), watch::Sender::new(false)));
+    let mut engine = Engine::with(&limited("1h"), 0, 8, |_| gated.clone(), limits(&api, false));
     engine.rows(1..=1);
     let _running = engine.start();
-    until("the first is worked on", || patient.0.now.load(Ordering::SeqCst) == 1).await;
+    until("the first is in progress", || gated.0.now.load(Ordering::SeqCst) == 1).await;
     engine.rows(2..=3);
-    until("the second has the other place", || patient.0.now.load(Ordering::SeqCst) == PLACES).await;
-    assert_eq!(api.snapshot().slots, Some((PLACES, PLACES)));
+    until("the second has the other slot", || gated.0.now.load(Ordering::SeqCst) == SLOTS).await;
+    assert_eq!(api.snapshot().slots, Some((SLOTS, SLOTS)));
     engine.handle.cancel("limited".into(), "book".into(), "k1".into()).await;
-    until("the third has its place", || api.snapshot().admitted == 3).await;
-    until("and is worked on", || patient.0.now.load(Ordering::SeqCst) == PLACES).await;
-    patient.1.send_replace(true);
+    until("the third has its slot", || api.snapshot().admitted == 3).await;
+    until("the third is in progress", || gated.0.now.load(Ordering::SeqCst) == SLOTS).await;
+    gated.1.send_replace(true);
     engine.done().await;
-    assert!(patient.0.most.load(Ordering::SeqCst) <= PLACES);
-    all_come_back(&api).await;
+    assert!(gated.0.most.load(Ordering::SeqCst) <= SLOTS);
+    all_slots_come_back(&api).await;
 }
 
-/// HV-73: a shadow holds up nobody, and counts what it would have.
+/// HV-73: a shadow limit delays no step, and counts what it would have granted.
 #[tokio::test]
-async fn hv_73_a_shadow_counts_places_and_holds_up_nobody() {
+async fn hv_73_a_shadow_limit_counts_slots_and_delays_no_step() {
     let (_hive, api) = limit().await;
-    let patient = Arc::new(Patient(Arc::default(), watch::Sender::new(false)));
-    let mut engine = Engine::with(&limited("1h"), 0, 8, |_| patient.clone(), limits(&api, true));
+    let gated = Arc::new(GatedStep(Arc::default(), watch::Sender::new(false)));
+    let mut engine = Engine::with(&limited("1h"), 0, 8, |_| gated.clone(), limits(&api, true));
     engine.rows(1..=5);
     let _running = engine.start();
-    until("all are worked on", || patient.0.now.load(Ordering::SeqCst) == 5).await;
-    assert_eq!(api.snapshot().slots, Some((PLACES, PLACES)));
-    patient.1.send_replace(true);
+    until("all are in progress", || gated.0.now.load(Ordering::SeqCst) == 5).await;
+    assert_eq!(api.snapshot().slots, Some((SLOTS, SLOTS)));
+    gated.1.send_replace(true);
     engine.done().await;
-    all_come_back(&api).await;
+    all_slots_come_back(&api).await;
 }

@@ -1,74 +1,74 @@
-//! What is done next, decided without touching anything: `advance(input, now) → effects`.
+//! The state machine that decides what is done next, without any input or output: `advance(input, now) → effects`.
 //!
-//! The three masters are its parts. The *poller master* ([`poll`], [`intake`]) asks for events only where there is
-//! room and remembers which rows are in flight. The *workflow master* ([`run`], [`key`], [`settle`]) owns the runs: it
-//! alone says that one is finished. The *worker master* ([`ready`], [`dispatch`], [`gate`], [`outcome`]) alone says who
-//! holds what; an answer that does not name a live batch changes nothing.
+//! It has three parts. The *poller master* ([`poll`], [`intake`]) asks for events only while there is room, and
+//! remembers which rows are in flight. The *workflow master* ([`run`], [`key`], [`settle`]) owns the runs: it alone
+//! decides that a run is finished. The *worker master* ([`ready`], [`dispatch`], [`gate`], [`outcome`]) alone decides
+//! which worker holds which batch; an answer that does not name a live batch changes nothing.
 //!
 //! | what happened        | what follows                                                              |
 //! |----------------------|---------------------------------------------------------------------------|
 //! | lease granted        | recover failures and checkpoints, then poll                                |
-//! | rows polled          | obligations per (entity, key, workflow); a free key starts its run         |
-//! | worker has room      | a batch of one step, by priority; the merge window of its runs closes      |
-//! | outcomes             | dependents decided, or delayed, charged, parked, by class alone            |
-//! | run ended            | rows whose last obligation it was are deleted, fenced; the key stays held   |
-//! | write committed      | key free: the next run of the key may start                                |
-//! | shard to be left     | no poll, nothing new given out; left once what is held has ended            |
-//! | cancel, deadline     | nothing more of the run goes out; parked once its attempts are back, or after a grace |
-//! | lease lost           | everything is forgotten; the rows are still in the table                   |
+//! | rows polled          | one obligation per (entity, key, workflow); a free key starts its run      |
+//! | worker has room      | it gets a batch of one step, by priority; its runs merge no further events |
+//! | outcomes             | dependents are decided; a failure is delayed, counted or parked, by class alone |
+//! | run ended            | a fenced write deletes the rows that owe nothing more; the key stays held  |
+//! | write committed      | the key is free: its next run may start                                    |
+//! | shard to be left     | no poll, no new batch; the shard is left once its batches and writes have ended |
+//! | cancel, deadline     | no further attempt of the run; parked once its attempts are back, or after a grace period |
+//! | lease lost           | the shard's state is dropped; its rows are still in the table              |
 
-pub mod budget;
 pub mod cancel;
 pub mod deadline;
 pub mod dispatch;
-pub mod each;
 pub mod evaluate;
+pub mod event_check;
+pub mod event_wait;
 pub mod fact;
+pub mod for_each;
 pub mod gate;
 pub mod input;
 pub mod intake;
-pub mod judge;
 pub mod key;
 pub mod limit;
 pub mod outcome;
-pub mod people;
-pub mod pin;
 pub mod plan;
 pub mod poll;
 pub mod ready;
+pub mod retry_budget;
 pub mod run;
+pub mod run_view;
 pub mod settle;
 pub mod status;
 pub mod timer;
-pub mod wait;
-pub mod why;
+pub mod version_pin;
+pub mod wait_reason;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use honeyflow_event::{Epoch, Event, EventId, Name, Stamp, Target};
-use honeyflow_hive::{Term, contract::Held};
+use honeyflow_hive::{Term, contract::HeldLease};
 use honeyflow_runtime::{Failure, Moment};
-use honeyflow_store::write::{Charged, Checkpoint, Settled};
+use honeyflow_store::write::{Checkpoint, RunKey, StoredFailure};
 
-pub use self::input::{BatchId, Effect, Evaluated, Input, WorkerId, WriteId};
+pub use self::input::{BatchId, Effect, Evaluation, Input, WorkerId, WriteId};
 use self::{
-    budget::Budgets,
     deadline::Deadlines,
     dispatch::Dispatch,
+    event_check::EventChecks,
+    event_wait::Waits,
     fact::{Fact, Facts},
     gate::Gates,
-    judge::Judging,
     key::Keys,
-    limit::Limited,
-    pin::Stranded,
+    limit::LimitPermits,
     plan::{Plan, SourceId},
     poll::PollState,
-    ready::{Ready, ReadyQueues},
+    ready::{ReadyItem, ReadyQueues},
+    retry_budget::Budgets,
     run::RunState,
     settle::Settling,
     status::Counters,
     timer::Timers,
-    wait::Waits,
+    version_pin::StrandedRun,
 };
 use crate::slots::{Slot, Slots};
 
@@ -76,15 +76,15 @@ use crate::slots::{Slot, Slots};
 pub(crate) struct Row {
     pub event: Arc<Event>,
     pub source: SourceId,
-    /// Obligations left: one per (entity, key, workflow) it leads to.
+    /// Obligations that have not ended: one per (entity, key, workflow) that the row leads to.
     pub owes: u32,
-    /// Obligations whose end has not committed: until then the row is in the table, and would be read again.
+    /// Obligations whose end has not committed. Until it has, the row is in the table and polls return it again.
     pub unsettled: u32,
-    /// A workflow wants it.
+    /// At least one workflow wants the event, or a signal of it is stored.
     pub matched: bool,
-    /// Should none want it, it is parked.
+    /// The row is parked if no workflow wants it.
     pub park_unmatched: bool,
-    /// Workflows whose `when` could not be evaluated for it: their runs fail.
+    /// Workflows whose `when` could not be evaluated for the event: their runs fail.
     pub rejected: Vec<(usize, Failure)>,
 }
 
@@ -94,42 +94,44 @@ impl Row {
     }
 }
 
-/// With so small a part of an epoch's sequence left, the next epoch is asked for: nobody waits for it.
+/// When 1/64 of an epoch's sequence is left, the core asks for the next epoch and goes on with the rest meanwhile.
 const AHEAD_PART: u32 = 64;
 
-/// What belongs to one source: its lease, its stamps, its rows in flight.
+/// The state of one shard of a source: its lease, its stamps, its rows in flight.
 pub(crate) struct SourceState {
     pub term: Option<Term>,
     pub trust_until: Moment,
-    /// A new epoch was asked for.
+    /// The core has asked for a new epoch and has no answer yet.
     pub minting: bool,
-    /// In good time: what is left of the old one is used meanwhile.
+    /// The core asked early: stamps are drawn from the rest of the old epoch meanwhile.
     pub minting_ahead: bool,
     pub sequence: u32,
     pub recovered: bool,
     pub recovering: bool,
-    /// Number of the last one: a late answer of an earlier term tells of what others have changed since.
+    /// The number of the last recovery. A late answer to an earlier one is ignored: other nodes may have changed the
+    /// rows since.
     pub recovery: u64,
-    pub known: hashbrown::HashMap<EventId, Slot>,
-    /// Rows done while a poll was under way: that poll may still show them.
+    pub in_flight: hashbrown::HashMap<EventId, Slot>,
+    /// Rows that were done while a poll was under way: that poll may still return them.
     pub lingering: hashbrown::HashSet<EventId>,
-    /// Rows were read and left in the table because there was no room at all: once there is, they are read again.
+    /// Rows were read and left in the table because there was no room. Once there is, the poller reads them again.
     pub crowded: bool,
     pub poll: PollState,
     pub settling: Settling,
-    pub charges: BTreeMap<Settled, Vec<Charged>>,
-    pub checkpoints: BTreeMap<Settled, Vec<Checkpoint>>,
-    /// Runs of versions that nobody here can work by.
-    pub stranded: BTreeMap<Settled, Stranded>,
-    /// Entity and workflow of rows that are for a workflow alone which is not configured any more.
-    pub left: Vec<(Name, Name)>,
-    /// Store's clock minus local clock, in milliseconds, as last seen.
+    pub counted_attempts: BTreeMap<RunKey, Vec<StoredFailure>>,
+    pub checkpoints: BTreeMap<RunKey, Vec<Checkpoint>>,
+    /// Runs of definition versions that this node cannot execute.
+    pub stranded: BTreeMap<RunKey, StrandedRun>,
+    /// Entity and workflow of rows that are addressed to one workflow which is no longer configured.
+    pub unconfigured: Vec<(Name, Name)>,
+    /// The store's clock minus the local clock, in milliseconds, as of the last poll.
     pub store_ahead_ms: i64,
     pub schema_version: Option<i64>,
-    /// Another node is to have it.
+    /// The shard is to be transferred to another node: nothing new is begun.
     pub leaving: bool,
-    /// Taken from their queues while no stamp could be had, lest they keep those of other shards waiting.
-    pub stalled: Vec<(usize, Ready)>,
+    /// Entries taken from their queues while the shard can draw no stamp, so that they do not block those of other
+    /// shards.
+    pub stalled: Vec<(usize, ReadyItem)>,
 }
 
 pub struct Core {
@@ -142,17 +144,17 @@ pub struct Core {
     pub(crate) dispatch: Dispatch,
     pub(crate) gates: Gates,
     pub(crate) budgets: Budgets,
-    pub(crate) limited: Limited,
-    pub(crate) judging: Judging,
+    pub(crate) limits: LimitPermits,
+    pub(crate) event_checks: EventChecks,
     pub(crate) waits: Waits,
     pub(crate) deadlines: Deadlines,
     pub(crate) timers: Timers,
     pub(crate) counters: Counters,
-    /// Of the rows in flight.
+    /// The payload bytes of all rows in flight.
     pub(crate) payload_bytes: usize,
     pub(crate) facts: Facts,
     pub(crate) draining: bool,
-    pub(crate) drained_said: bool,
+    pub(crate) drained_sent: bool,
     pub(crate) random: u64,
     pub(crate) now: Moment,
     /// Reused between inputs.
@@ -172,8 +174,8 @@ impl Core {
             dispatch: Dispatch::default(),
             gates: Gates::new(&plan),
             budgets: Budgets::new(&plan),
-            limited: Limited::new(&plan),
-            judging: Judging::new(&plan),
+            limits: LimitPermits::new(&plan),
+            event_checks: EventChecks::new(&plan),
             waits: Waits::new(&plan),
             deadlines: Deadlines::default(),
             timers: Timers::default(),
@@ -181,7 +183,7 @@ impl Core {
             payload_bytes: 0,
             facts: Facts::default(),
             draining: false,
-            drained_said: false,
+            drained_sent: false,
             random: seed | 1,
             now: Moment::default(),
             scratch_steps: Vec::new(),
@@ -195,27 +197,27 @@ impl Core {
         self.now = self.now.max(now);
         match input {
             Input::Tick => {}
-            Input::Granted(term) => self.granted(term, effects),
-            Input::Lost { lease } => self.lost(&lease),
-            Input::Leave(held) => self.leave_shard(&held),
-            Input::Trust { source, until } => self.trusted(source, until),
-            Input::Recovered { source, recovery, result } => self.recovered(source, recovery, result, effects),
-            Input::Polled { source, poll, result } => self.polled(source, poll, result, effects),
-            Input::Hello { worker, room } => self.dispatch.hello(worker, &room, self.plan.kinds.len()),
-            Input::WorkerLost { worker } => self.worker_lost(worker),
-            Input::Unanswered { batch } => self.unanswered(batch),
-            Input::TimedOut { batch } => self.timed_out(batch),
-            Input::Outcomes { batch, outcomes } => self.outcomes(batch, outcomes, effects),
-            Input::Evaluated { batch, results } => self.evaluated(batch, results, effects),
-            Input::Judged { judge, results } => self.judged(judge, results, effects),
-            Input::Found { source, look, result } => self.found(source, look, result),
-            Input::Written { write, result } => self.written(write, result, effects),
+            Input::Granted(term) => self.on_lease_granted(term, effects),
+            Input::Lost { lease } => self.on_lease_lost(&lease),
+            Input::Leave(held) => self.on_leave(&held),
+            Input::Trust { source, until } => self.on_trust(source, until),
+            Input::Recovered { source, recovery, result } => self.on_recovered(source, recovery, result, effects),
+            Input::Polled { source, poll, result } => self.on_polled(source, poll, result, effects),
+            Input::Hello { worker, room } => self.dispatch.add_worker(worker, &room, self.plan.kinds.len()),
+            Input::WorkerLost { worker } => self.on_worker_lost(worker),
+            Input::Unanswered { batch } => self.on_unanswered(batch),
+            Input::TimedOut { batch } => self.on_timed_out(batch),
+            Input::Outcomes { batch, outcomes } => self.on_outcomes(batch, outcomes, effects),
+            Input::Evaluated { batch, results } => self.on_evaluated(batch, results, effects),
+            Input::EventsChecked { check, results } => self.on_events_checked(check, results, effects),
+            Input::SignalsFound { source, lookup, result } => self.on_signals_found(source, lookup, result),
+            Input::Written { write, result } => self.on_written(write, result, effects),
             Input::Pause { workflow, paused } => self.gates.pause(&workflow, paused),
             Input::Cancel { workflow, entity, key } => self.cancel(&workflow, &entity, &key, effects),
-            Input::Permitted { limit, take, permits, wait } => self.permitted(&limit, take, permits, wait),
+            Input::Permitted { limit, take, permits, wait } => self.on_permits(&limit, take, permits, wait),
             Input::Drain => self.draining = true,
         }
-        self.settle_down(effects);
+        self.do_possible_work(effects);
     }
 
     /// When the next `Tick` is due, if nothing else happens.
@@ -227,7 +229,8 @@ impl Core {
             }
         }
         for (number, source) in self.sources.iter().enumerate() {
-            // Without trust, and while a new epoch is awaited, nothing is written: what ends that is an input.
+            // Nothing is written without trust, or while a new epoch is awaited. Both end by an input, so no timer is
+            // needed.
             if !source.awaits_epoch() && self.is_trusted(id(number)) {
                 at = at.min(source.settling.wake_at());
             }
@@ -235,40 +238,40 @@ impl Core {
         at
     }
 
-    /// After every input: whatever has become possible.
-    fn settle_down(&mut self, effects: &mut Vec<Effect>) {
+    /// Runs after every input and does everything that has become possible.
+    fn do_possible_work(&mut self, effects: &mut Vec<Effect>) {
         self.fire_timers(effects);
-        self.look(effects);
-        self.ask(effects);
+        self.look_up_signals(effects);
+        self.send_checks(effects);
         self.dispatch_all(effects);
-        self.see_to_permits(effects);
-        // Where room is short, the first to ask would always be the one to get it.
+        self.return_and_request_permits(effects);
+        // The sources take turns at being first: where room is short, the first one asked would always get it.
         let (count, first) = (self.sources.len(), self.counters.polls);
         for turn in 0..count {
             let source = (turn + usize::try_from(first).unwrap_or(0)) % count;
             self.flush_writes(source, effects);
             self.poll_if_due(source, effects);
-            self.left_if_quiet(source, effects);
+            self.leave_if_idle(source, effects);
         }
-        if self.draining && !self.drained_said && self.is_quiet() {
-            self.drained_said = true;
+        if self.draining && !self.drained_sent && self.is_idle() {
+            self.drained_sent = true;
             effects.push(Effect::Drained);
         }
     }
 
-    /// Nothing is held by a worker, and nothing is being written.
-    fn is_quiet(&self) -> bool {
-        self.dispatch.batches.is_empty() && self.sources.iter().all(|source| source.settling.is_quiet())
+    /// No worker holds a batch, and no write is pending.
+    fn is_idle(&self) -> bool {
+        self.dispatch.batches.is_empty() && self.sources.iter().all(|source| source.settling.is_idle())
     }
 
-    fn leave_shard(&mut self, Held { lease, epoch }: &Held) {
+    fn on_leave(&mut self, HeldLease { lease, epoch }: &HeldLease) {
         let Some(source) = self.plan.sources.iter().position(|source| source.lease == *lease) else { return };
         let state = &mut self.sources[source];
         state.leaving |= state.term.as_ref().is_some_and(|term| term.epoch() == *epoch);
     }
 
-    fn left_if_quiet(&mut self, source: usize, effects: &mut Vec<Effect>) {
-        if !self.sources[source].leaving || !self.sources[source].settling.is_quiet() {
+    fn leave_if_idle(&mut self, source: usize, effects: &mut Vec<Effect>) {
+        if !self.sources[source].leaving || !self.sources[source].settling.is_idle() {
             return;
         }
         let Some(epoch) = self.sources[source].term.as_ref().map(Term::epoch) else { return };
@@ -277,16 +280,16 @@ impl Core {
             return;
         }
         self.forget_source(source);
-        effects.push(Effect::Left(Held { lease: self.plan.sources[source].lease.clone(), epoch }));
+        effects.push(Effect::Left(HeldLease { lease: self.plan.sources[source].lease.clone(), epoch }));
     }
 
-    fn trusted(&mut self, source: SourceId, until: Moment) {
+    fn on_trust(&mut self, source: SourceId, until: Moment) {
         self.sources[source as usize].trust_until = until;
-        self.unstall(source as usize);
+        self.requeue_stalled(source as usize);
     }
 
-    /// A stamp can be had again, perhaps.
-    fn unstall(&mut self, source: usize) {
+    /// Puts the stalled entries back into their queues: it may be possible to draw a stamp again.
+    fn requeue_stalled(&mut self, source: usize) {
         for (queue, ready) in std::mem::take(&mut self.sources[source].stalled).into_iter().rev() {
             if let Some(run) = self.runs.get(ready.run) {
                 self.ready.push(queue, run.level, ready, true);
@@ -294,19 +297,19 @@ impl Core {
         }
     }
 
-    fn granted(&mut self, term: Term, effects: &mut Vec<Effect>) {
+    fn on_lease_granted(&mut self, term: Term, effects: &mut Vec<Effect>) {
         let Some(source) = self.plan.sources.iter().position(|source| source.lease == *term.lease()) else { return };
         let state = &mut self.sources[source];
         let minted = state.minting && state.recovered;
         state.minting = false;
         state.minting_ahead = false;
         state.sequence = 0;
-        // The term before was to be left, this one is not.
+        // The request to leave was for the term before this one.
         state.leaving = false;
         state.term = Some(term);
         if minted {
             state.settling.retry_at = self.now;
-            self.unstall(source);
+            self.requeue_stalled(source);
         } else {
             state.recovering = true;
             state.recovery += 1;
@@ -315,17 +318,17 @@ impl Core {
         }
     }
 
-    fn lost(&mut self, lease: &str) {
+    fn on_lease_lost(&mut self, lease: &str) {
         let Some(source) = self.plan.sources.iter().position(|source| &*source.lease == lease) else { return };
         self.counters.leases_lost += 1;
         self.forget_source(source);
     }
 
-    fn recovered(
+    fn on_recovered(
         &mut self,
         source: SourceId,
         recovery: u64,
-        result: Result<honeyflow_store::Recovered, Failure>,
+        result: Result<honeyflow_store::RecoveredState, Failure>,
         effects: &mut Vec<Effect>,
     ) {
         let state = &mut self.sources[source as usize];
@@ -339,13 +342,13 @@ impl Core {
         };
         state.recovering = false;
         state.recovered = true;
-        state.charges.clear();
+        state.counted_attempts.clear();
         for charged in found.failures {
-            state.charges.entry(charged.run.clone()).or_default().push(charged);
+            state.counted_attempts.entry(charged.run.clone()).or_default().push(charged);
         }
         state.checkpoints.clear();
         state.stranded.clear();
-        self.take_up(source, found.checkpoints, effects);
+        self.file_checkpoints(source, found.checkpoints, effects);
         for pause in found.paused {
             if pause.noun == "workflow" {
                 self.gates.pause(&pause.name, true);
@@ -354,7 +357,8 @@ impl Core {
         self.sources[source as usize].poll.begin(self.now);
     }
 
-    /// The lease has gone: no further effect. The rows are still in the table; the next owner finds them.
+    /// The lease has gone: the shard causes no further effect. Its rows are still in the table; the next owner finds
+    /// them.
     fn forget_source(&mut self, source: usize) {
         let gone: Vec<Slot> =
             self.runs.iter().filter(|(_, run)| run.source as usize == source).map(|(slot, _)| slot).collect();
@@ -363,7 +367,7 @@ impl Core {
             self.forget_deadline(slot);
             if let Some(run) = self.runs.remove(slot) {
                 self.counters.forgotten += 1;
-                self.counters.closed(&run);
+                self.counters.count_closed(&run);
                 self.facts.note(|| Fact::Closed { run: run.number });
             }
         }
@@ -377,7 +381,8 @@ impl Core {
         self.keys.forget_source(id(source));
         self.waits.forget_source(id(source));
         let before = &self.sources[source];
-        let (trust_until, recovery, poll) = (before.trust_until, before.recovery, PollState::after(&before.poll));
+        let (trust_until, recovery, poll) =
+            (before.trust_until, before.recovery, PollState::for_next_term(&before.poll));
         self.sources[source] = SourceState { trust_until, recovery, poll, ..SourceState::new() };
     }
 
@@ -389,7 +394,7 @@ impl Core {
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A stamp for a load that begins now; none while the lease is not trusted or a new epoch is awaited.
+    /// Returns a stamp for a load that begins now; none without a term or while a new epoch is awaited.
     pub(crate) fn draw_stamp(&mut self, source: SourceId, effects: &mut Vec<Effect>) -> Option<Stamp> {
         let sequence_max = self.plan.limits.sequence_max;
         let state = &mut self.sources[source as usize];
@@ -420,7 +425,7 @@ impl Core {
 
     pub(crate) fn mint(&mut self, source: SourceId, floor: Epoch, effects: &mut Vec<Effect>) {
         let state = &mut self.sources[source as usize];
-        // Whoever asks has found the old one to be of no use.
+        // The caller can no longer use the old epoch.
         state.minting_ahead = false;
         if state.minting || state.term.is_none() {
             return;
@@ -432,16 +437,16 @@ impl Core {
 
     pub(crate) fn is_trusted(&self, source: SourceId) -> bool {
         let state = &self.sources[source as usize];
-        // The term itself knows first that it has ended; that it was lost may still wait to be heard.
+        // The term itself knows first that it has ended; the input that reports the loss may still be queued.
         self.now < state.trust_until && state.term.as_ref().is_some_and(|term| term.lives_at(self.now))
     }
 }
 
-/// Whether a row belongs to something that was begun before.
-enum Begun {
+/// Whether the journal of an earlier owner has a run for a row's key.
+enum EarlierRun {
     Nothing,
     Covers,
-    /// Another run of its key comes first.
+    /// A run of the key was begun without this row, and goes first.
     WithoutIt,
 }
 
@@ -454,27 +459,27 @@ pub(crate) fn id(index: usize) -> u16 {
 }
 
 impl SourceState {
-    /// Nothing can be stamped before it comes.
+    /// No stamp can be drawn before the new epoch is granted.
     pub fn awaits_epoch(&self) -> bool {
         self.minting && !self.minting_ahead
     }
 
-    /// What an earlier owner has begun for a row's targets and left in its journal.
-    fn begun(&self, event: &Event, owed: &[(&Target, u16, usize)], plan: &Plan) -> Begun {
+    /// Looks up the run that an earlier owner has begun for one of the row's targets and left in the journal.
+    fn earlier_run(&self, event: &Event, owed: &[(&Target, u16, usize)], plan: &Plan) -> EarlierRun {
         if self.checkpoints.is_empty() {
-            return Begun::Nothing;
+            return EarlierRun::Nothing;
         }
-        let mut begun = Begun::Nothing;
+        let mut begun = EarlierRun::Nothing;
         for (target, _, workflow) in owed {
-            let run = Settled {
+            let run = RunKey {
                 tenant: event.tenant.clone(),
                 entity: target.entity.clone(),
                 key: target.key.clone(),
                 workflow: plan.workflows[*workflow].name.clone(),
             };
             match self.checkpoints.get(&run).and_then(|all| all.first()) {
-                Some(first) if first.covers.contains(&event.id) => return Begun::Covers,
-                Some(_) => begun = Begun::WithoutIt,
+                Some(first) if first.covers.contains(&event.id) => return EarlierRun::Covers,
+                Some(_) => begun = EarlierRun::WithoutIt,
                 None => {}
             }
         }
@@ -491,15 +496,15 @@ impl SourceState {
             recovered: false,
             recovering: false,
             recovery: 0,
-            known: hashbrown::HashMap::new(),
+            in_flight: hashbrown::HashMap::new(),
             lingering: hashbrown::HashSet::new(),
             crowded: false,
             poll: PollState::default(),
             settling: Settling::default(),
-            charges: BTreeMap::new(),
+            counted_attempts: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             stranded: BTreeMap::new(),
-            left: Vec::new(),
+            unconfigured: Vec::new(),
             store_ahead_ms: 0,
             schema_version: None,
             leaving: false,
