@@ -1,4 +1,4 @@
-//! `POST /v1/events`.
+//! The event endpoint, `POST /v1/events`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ async fn wf_137_one_event_is_stored_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn wf_137_without_payload_the_row_is_read_fresh() {
+async fn wf_137_without_a_payload_the_run_reads_the_current_row() {
     let server = start().await;
     assert_eq!(server.post(event("a").to_string()).await.status, 202);
     let stored = server.outbox.events.lock().unwrap()[0].clone();
@@ -96,7 +96,7 @@ async fn wf_137_all_or_none_and_the_bad_item_is_named() {
 }
 
 #[tokio::test]
-async fn wf_137_what_is_not_json_is_refused() {
+async fn wf_137_a_body_that_is_not_json_is_refused() {
     let server = start().await;
     for body in ["", "x", "{", "[{]", "{\"entity\":\"book\",\"key\":\"1\"} {}", "null", "3", "[1,]", "\"\\ud800\""] {
         let answer = server.post(body).await;
@@ -116,7 +116,7 @@ async fn wf_137_what_is_not_json_is_refused() {
 }
 
 #[tokio::test]
-async fn wf_137_a_payload_has_a_limit_of_its_own() {
+async fn wf_137_a_payload_has_its_own_limit() {
     let server = start().await;
     let sized = |bytes: usize| json!([event("1"), { "entity": "book", "key": "2", "payload": "a".repeat(bytes - 2) }]);
     assert_eq!(server.post(sized(1 << 20).to_string()).await.status, 202);
@@ -169,7 +169,7 @@ async fn wf_73_a_repeat_gets_the_first_ids_and_another_body_a_conflict() {
 }
 
 #[tokio::test]
-async fn wf_137_above_the_backlog_cap_producers_are_told_to_wait() {
+async fn wf_137_above_the_backlog_limit_producers_must_wait() {
     let server = start_with(|node| node.limits.backlog_max = 10).await;
     let waiting = |waiting| Lag { waiting, ..Lag::default() };
     *server.outbox.lag.lock().unwrap() = waiting(10);
@@ -198,7 +198,7 @@ async fn wf_137_without_the_store_nothing_is_accepted() {
 }
 
 #[tokio::test]
-async fn se_32_no_body_makes_the_door_panic() {
+async fn se_32_no_body_makes_the_event_endpoint_panic() {
     let server = start().await;
     let pieces = [
         "{",

@@ -1,4 +1,4 @@
-//! Who may ask what: hosts, origins, paths, methods.
+//! The admission of requests: hosts, origins, paths, methods.
 
 use honeyflow_api::ROUTES;
 use tokio::io::AsyncWriteExt as _;
@@ -51,7 +51,7 @@ async fn se_7_a_foreign_host_is_refused_on_every_route() {
 }
 
 #[tokio::test]
-async fn se_7_a_rebound_name_is_refused_on_a_connection_that_was_fine() {
+async fn se_7_a_foreign_host_is_refused_on_an_admitted_connection() {
     let server = start().await;
     let mut stream = server.connect().await;
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
@@ -61,7 +61,7 @@ async fn se_7_a_rebound_name_is_refused_on_a_connection_that_was_fine() {
 }
 
 #[tokio::test]
-async fn se_7_state_changes_come_from_our_own_page_or_from_none() {
+async fn se_7_state_changes_come_from_our_own_page_or_from_no_page() {
     let server = start().await;
     let body = event("1").to_string();
     for lines in [

@@ -1,68 +1,69 @@
-//! What the statements gave, put together for each poll. Pure but for reading columns.
+//! Assembles the replies of all polls of one message from the rows of its statements. It has no I/O: it only reads the
+//! columns of rows.
 
 use hashbrown::{HashMap, HashSet};
 use honeyflow_event::{Event, EventId, PRIORITY_LEVELS};
-use honeyflow_store::{Names, Poll, Polled};
+use honeyflow_store::{Names, Poll, PollReply};
 
 use super::{
-    Gathered,
-    ask::{self, Part},
+    PollOutcome,
+    statements::{self, Part},
 };
 use crate::{
     driver::{Error, PgRow},
-    row::{self, Found, Read},
+    row::{self, OutboxRow, RowContent},
 };
 
-/// Payloads of one message; the rest is left for the next.
+/// The maximum number of payload bytes in one message; the next poll reads the remaining rows.
 pub(crate) const BYTES_MAX: usize = 32 << 20;
 
-/// All polls of one message.
-pub(crate) struct Picture<'p> {
+/// The rows of all polls of one message, until the replies are assembled.
+pub(crate) struct PollAssembler<'p> {
     polls: &'p [&'p Poll],
-    /// Polls that are read by the range.
-    abreast: HashMap<u16, Vec<usize>>,
+    /// The polls that are answered from the range statement, by shard.
+    caught_up: HashMap<u16, Vec<usize>>,
     high: EventId,
-    each: Vec<Seen>,
+    each: Vec<PollRows>,
     store_ms: i64,
-    /// Rows of the range, and the last one.
+    /// The number of rows of the range, and the id of the last one.
     ranged: usize,
     ranged_to: EventId,
     range_limit: usize,
     bytes: usize,
-    /// A row was left out of the range for its bytes.
+    /// True if a row of the range was dropped because of `BYTES_MAX`.
     range_cut: bool,
 }
 
-/// What was found for one poll.
+/// The rows that were read for one poll.
 #[derive(Default)]
-struct Seen {
-    due: [Vec<Found>; PRIORITY_LEVELS],
-    levels: [Vec<Found>; PRIORITY_LEVELS],
-    /// Up to where a level with rows that are passed over was looked through.
+struct PollRows {
+    due: [Vec<OutboxRow>; PRIORITY_LEVELS],
+    levels: [Vec<OutboxRow>; PRIORITY_LEVELS],
+    /// The id up to which a level with skipped rows was read.
     marks: [EventId; PRIORITY_LEVELS],
-    /// Rows of the level were left out.
+    /// True if rows of the level were dropped because of `BYTES_MAX`.
     cut: [bool; PRIORITY_LEVELS],
-    newest: Vec<Found>,
+    newest: Vec<OutboxRow>,
     next_due_ms: Option<u64>,
 }
 
-pub(crate) struct Assembled {
-    pub each: Vec<Gathered>,
+pub(crate) struct AssembledPolls {
+    pub each: Vec<PollOutcome>,
     pub highest: EventId,
 }
 
-impl<'p> Picture<'p> {
-    /// `high` is what was known before the statements ran.
-    pub fn of(polls: &'p [&'p Poll], high: EventId) -> Picture<'p> {
-        let mut abreast: HashMap<u16, Vec<usize>> = HashMap::new();
-        for n in (0..polls.len()).filter(|n| ask::is_abreast(polls, *n, high)) {
-            abreast.entry(polls[n].shard).or_default().push(n);
+impl<'p> PollAssembler<'p> {
+    /// Starts with no rows. `high` is the highest id that was known before the statements were executed.
+    pub fn new(polls: &'p [&'p Poll], high: EventId) -> PollAssembler<'p> {
+        let mut caught_up: HashMap<u16, Vec<usize>> = HashMap::new();
+        for n in (0..polls.len()).filter(|n| statements::is_caught_up(polls, *n, high)) {
+            caught_up.entry(polls[n].shard).or_default().push(n);
         }
-        Picture {
+        PollAssembler {
             polls,
-            abreast,
+            caught_up,
             high,
-            each: polls.iter().map(|_| Seen::default()).collect(),
+            each: polls.iter().map(|_| PollRows::default()).collect(),
             store_ms: 0,
             ranged: 0,
             ranged_to: 0,
@@ -72,7 +73,7 @@ impl<'p> Picture<'p> {
         }
     }
 
-    /// One row of a statement.
+    /// Adds one row of a statement.
     pub fn add(&mut self, part: &Part, row: &PgRow, names: &mut Names) -> Result<(), Error> {
         match part {
             Part::Silent => {}
@@ -111,17 +112,17 @@ impl<'p> Picture<'p> {
         Ok(())
     }
 
-    fn fits(&mut self, found: &Found) -> bool {
+    fn fits(&mut self, found: &OutboxRow) -> bool {
         if self.bytes >= BYTES_MAX {
             return false;
         }
-        if let Read::Event(event) = &found.read {
+        if let RowContent::Event(event) = &found.content {
             self.bytes += event.payload.as_ref().map_or(0, |payload| payload.len());
         }
         true
     }
 
-    fn add_ranged(&mut self, found: Found) {
+    fn add_ranged(&mut self, found: OutboxRow) {
         self.range_cut |= !self.fits(&found);
         if self.range_cut {
             return;
@@ -129,7 +130,7 @@ impl<'p> Picture<'p> {
         self.ranged += 1;
         self.ranged_to = found.id;
         let level = usize::from(found.priority);
-        let polls = self.abreast.get(&found.shard).map_or(&[][..], Vec::as_slice);
+        let polls = self.caught_up.get(&found.shard).map_or(&[][..], Vec::as_slice);
         let mut wanting = polls.iter().copied().filter(|n| found.id > self.polls[*n].levels[level].after);
         let Some(first) = wanting.next() else { return };
         for n in wanting {
@@ -138,23 +139,23 @@ impl<'p> Picture<'p> {
         self.each[first].levels[level].push(found);
     }
 
-    pub fn assemble(self) -> Assembled {
-        let Picture { polls, high, each, store_ms, ranged, ranged_to, range_limit, range_cut, .. } = self;
-        // Nothing lies between the rows of a range: its levels were all looked through to its end.
+    pub fn assemble(self) -> AssembledPolls {
+        let PollAssembler { polls, high, each, store_ms, ranged, ranged_to, range_limit, range_cut, .. } = self;
+        // A range has no gaps: all its levels were read up to its end.
         let range_end = if range_cut || ranged >= range_limit { ranged_to } else { ranged_to.max(high) };
         let mut highest = ranged_to;
         let each = each.into_iter().enumerate().map(|(n, seen)| {
             let poll = polls[n];
-            let mut gathered = Gathered::default();
+            let mut gathered = PollOutcome::default();
             gathered.polled.store_ms = store_ms;
             gathered.polled.next_due_ms = seen.next_due_ms;
             gathered.polled.looked_to = poll.levels.map(|level| level.after);
-            let is_abreast = ask::is_abreast(polls, n, high);
-            let Seen { due, levels, marks, cut, newest, .. } = seen;
+            let is_caught_up = statements::is_caught_up(polls, n, high);
+            let PollRows { due, levels, marks, cut, newest, .. } = seen;
             for (level, (due, found)) in due.into_iter().zip(levels).enumerate() {
                 let end = match () {
                     () if cut[level] => 0,
-                    () if is_abreast => range_end,
+                    () if is_caught_up => range_end,
                     () if poll.passed_over.is_empty() => high,
                     () => marks[level],
                 };
@@ -165,14 +166,14 @@ impl<'p> Picture<'p> {
             gathered.newest(poll, newest);
             gathered
         });
-        Assembled { each: each.collect(), highest }
+        AssembledPolls { each: each.collect(), highest }
     }
 }
 
-impl Gathered {
-    /// Due rows have waited long enough: they get up to half of a level's room, and what the others leave of it.
-    /// `end`: up to where the level was looked through, if it had room for all that was found.
-    fn level(&mut self, poll: &Poll, level: usize, due: Vec<Found>, found: Vec<Found>, end: EventId) {
+impl PollOutcome {
+    /// Adds the rows of one level. Due rows get up to half of the level's room, plus the room that the other rows do
+    /// not use. `end` is the id up to which the level was read, if the level had room for all rows.
+    fn level(&mut self, poll: &Poll, level: usize, due: Vec<OutboxRow>, found: Vec<OutboxRow>, end: EventId) {
         let room = poll.levels[level].room as usize;
         let mut due: Vec<Event> = due.into_iter().take(room).filter_map(|found| self.take(found)).collect();
         let room_left = room - due.len().min(room.div_ceil(2));
@@ -189,7 +190,7 @@ impl Gathered {
         self.polled.events.append(&mut taken);
     }
 
-    fn newest(&mut self, poll: &Poll, mut found: Vec<Found>) {
+    fn newest(&mut self, poll: &Poll, mut found: Vec<OutboxRow>) {
         let there: HashSet<EventId> = self.polled.events.iter().map(|event| event.id).collect();
         found.retain(|found| !there.contains(&found.id));
         found.sort_by_key(|found| std::cmp::Reverse(found.id));
@@ -200,14 +201,14 @@ impl Gathered {
         self.polled.events.append(&mut newest);
     }
 
-    /// Given out, or only named.
-    pub fn take(&mut self, found: Found) -> Option<Event> {
-        match found.read {
-            Read::Event(event) => return Some(event),
-            Read::Repeat => self.repeats.push(found.id),
-            Read::Unreadable(oversized) => {
-                let Polled { oversized: named, .. } = &mut self.polled;
-                // Seen twice by a poll that also looks at the newest.
+    /// Returns the event of a row. A repeated or unreadable row is only listed by its id.
+    pub fn take(&mut self, found: OutboxRow) -> Option<Event> {
+        match found.content {
+            RowContent::Event(event) => return Some(event),
+            RowContent::Repeat => self.repeats.push(found.id),
+            RowContent::Unreadable(oversized) => {
+                let PollReply { oversized: named, .. } = &mut self.polled;
+                // A poll that also reads the newest rows can read a row twice.
                 if !named.contains(&oversized) {
                     named.push(oversized);
                 }

@@ -1,6 +1,6 @@
-//! The door: `POST /v1/events`. One event or an array, all or none; answered only after the commit.
+//! The event endpoint, `POST /v1/events`: stores one event or an array, all or none, and answers only after the commit.
 //!
-//! Order of the checks: limit, size, shape, every item, backlog, store. Nothing is stored before all of it holds.
+//! The checks run in this order: limit, size, shape, every item, backlog, store. Nothing is stored unless all succeed.
 
 mod body;
 mod item;
@@ -14,7 +14,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, request::Parts},
 };
 use honeyflow_event::{Name, document};
-use honeyflow_store::{Idempotency, Reply, Request, misplaced};
+use honeyflow_store::{Idempotency, Reply, Request, mismatched_reply};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,44 +22,50 @@ use tokio::sync::Semaphore;
 
 use crate::{
     answer::{self, Refusal},
+    codes,
     node::Limits,
-    search::within,
+    search::with_timeout,
     serve::App,
 };
 
 const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
-/// How long a refused producer should wait: about what a busy node takes to make room.
+/// How long a refused producer should wait: about the time that a busy node needs to reduce its backlog.
 const BACKLOG_WAIT: Duration = Duration::from_secs(5);
 
-pub(crate) struct Door {
-    /// KiB of bodies being read, over all requests.
+pub(crate) struct EventEndpoint {
+    /// One permit per KiB of the bodies that are being read, over all requests.
     room: Arc<Semaphore>,
 }
 
-impl Door {
-    pub fn new(bodies_bytes_max: usize) -> Door {
-        Door { room: Arc::new(Semaphore::new((bodies_bytes_max >> 10).min(Semaphore::MAX_PERMITS))) }
+impl EventEndpoint {
+    pub fn new(bodies_bytes_max: usize) -> EventEndpoint {
+        EventEndpoint { room: Arc::new(Semaphore::new((bodies_bytes_max >> 10).min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// A body, within the room that all bodies share.
-    pub async fn read(&self, headers: &HeaderMap, body: Incoming, limits: &Limits) -> Result<body::Read, Refusal> {
+    /// Reads a body, within the memory that all bodies share.
+    pub async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+        limits: &Limits,
+    ) -> Result<body::RequestBody, Refusal> {
         body::read(headers, body, limits, &self.room).await
     }
 
     pub async fn answer(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
-        let Some(limit) = &app.node.door else { return self.take_in(app, parts, body).await };
-        let passed = limit::pass(limit, &parts.headers).await?;
-        let answered = self.take_in(app, parts, body).await;
+        let Some(limit) = &app.node.event_limit else { return self.store_events(app, parts, body).await };
+        let admitted = limit::admit(limit, &parts.headers).await?;
+        let answered = self.store_events(app, parts, body).await;
         let response = answered.unwrap_or_else(|refusal| refusal.answer(parts.uri.path()));
-        Ok(passed.answer(limit, response))
+        Ok(admitted.answer(limit, response))
     }
 
-    async fn take_in(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
+    async fn store_events(&self, app: &Arc<App>, parts: &Parts, body: Incoming) -> Result<Response<Body>, Refusal> {
         let node = &app.node;
         let key = idempotency_key(&parts.headers)?;
         let read = self.read(&parts.headers, body, &node.limits).await?;
         let text = std::str::from_utf8(&read.bytes)
-            .map_err(|_| Refusal::bad_request("bad-json", "the body is not valid UTF-8"))?;
+            .map_err(|_| Refusal::bad_request(codes::refusal::BAD_JSON, "the body is not valid UTF-8"))?;
         shape::check(text, node.limits.json_depth_max, node.limits.json_members_max)?;
         let (source, mut events) = item::read(text, node)?;
         if let Some(traceparent) = traceparent(&parts.headers) {
@@ -71,7 +77,7 @@ impl Door {
         let (name, store) = &node.sources[source];
         backlog(app, source, name).await?;
         let appended = store.call(Request::Append { events, idempotency });
-        match within(node.limits.answer_timeout, appended).await {
+        match with_timeout(node.limits.answer_timeout, appended).await {
             Ok(Reply::Appended { ids, repeated }) => {
                 let mut response = answer::json(StatusCode::ACCEPTED, &json!({ "ids": ids }));
                 if repeated {
@@ -81,10 +87,10 @@ impl Door {
             }
             Ok(Reply::Conflict) => {
                 let message = "this Idempotency-Key was used with another body";
-                Err(Refusal::new(StatusCode::CONFLICT, "idempotency-conflict", message)
+                Err(Refusal::new(StatusCode::CONFLICT, codes::refusal::IDEMPOTENCY_CONFLICT, message)
                     .hint("use a new key for a new request"))
             }
-            Ok(other) => Err(away(name, &misplaced(&other))),
+            Ok(other) => Err(away(name, &mismatched_reply(&other))),
             Err(failure) => Err(away(name, &failure)),
         }
     }
@@ -97,14 +103,14 @@ async fn backlog(app: &Arc<App>, source: usize, name: &Name) -> Result<(), Refus
         return Ok(());
     }
     let message = format!("{waiting} events of source `{name}` are waiting, {backlog_max} is the most");
-    Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "backlog-full", message)
+    Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, codes::refusal::BACKLOG_FULL, message)
         .hint("send it again later; nothing was stored")
         .retry_after(BACKLOG_WAIT))
 }
 
 fn away(source: &Name, failure: &honeyflow_runtime::Failure) -> Refusal {
-    let message = format!("the store of source `{source}` did not take the events");
-    Refusal::unavailable("store-unavailable", message, failure)
+    let message = format!("the store of source `{source}` did not store the events");
+    Refusal::unavailable(codes::refusal::STORE_UNAVAILABLE, message, failure)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
@@ -115,12 +121,12 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         (Some(key), None) => Ok(Some(key.to_owned())),
         _ => {
             let message = format!("Idempotency-Key must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters");
-            Err(Refusal::bad_request("bad-idempotency-key", message).hint("for example a UUID").closing())
+            Err(Refusal::bad_request(codes::refusal::BAD_IDEMPOTENCY_KEY, message).hint("for example a UUID").closing())
         }
     }
 }
 
-/// W3C trace context. A malformed one is no reason to refuse an event.
+/// Returns the W3C trace context. A malformed header is ignored: it is no reason to refuse an event.
 fn traceparent(headers: &HeaderMap) -> Option<Arc<str>> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<_> = text.split('-').collect();

@@ -1,5 +1,5 @@
-//! A row whose payload is not to be read goes to the parked ones inside the database, its payload piece by piece: a
-//! statement that copies a value holds all of it in memory, more than once.
+//! Parks a row that the node cannot read, inside the database. It copies a large payload in pieces, because a statement
+//! that copies a value holds all of it in memory, more than once.
 
 use std::io::{Read, Write};
 
@@ -9,10 +9,10 @@ use rusqlite::{Connection, OptionalExtension, blob::ZeroBlob, params};
 
 use crate::write::class_name;
 
-/// Held in memory at a time; what has no more is copied by the statement itself.
+/// The size of a piece in memory; the statement itself copies a payload of at most this size.
 const PIECE_BYTES: u32 = 1 << 20;
 
-/// Does nothing for a row that is gone: it is parked already.
+/// Parks one row. If the row no longer exists, it is already parked and this does nothing.
 pub(crate) fn park_row(
     connection: &Connection,
     event: EventId,

@@ -1,52 +1,52 @@
-//! The statements of a poll. Pure: polls in, text out, with a note of what each statement's rows mean.
+//! The statements of a poll. Pure: polls in, SQL text out, with the meaning of each statement's rows.
 //!
-//! Most polls are abreast: all their levels were looked through to about the newest row. They are read by one range of
-//! the primary key. Only those that are behind are looked for level by level along (shard, priority, id), each with its
-//! own limit. Both begin at a position, since below it lie the dead rows of what is done.
+//! Most polls are caught up: all their levels were read to about the newest row. One range of the primary key answers
+//! all of them. Polls that are behind are read level by level along (shard, priority, id), each with its own limit.
+//! Both start at a position, because below it lie the dead rows of done events.
 
 use std::fmt::Write;
 
 use honeyflow_event::EventId;
-use honeyflow_store::{Poll, poll::PassedOver};
+use honeyflow_store::{Poll, poll::SkipRule};
 
 use crate::{literal, row};
 
-/// Rows of one level that a poll steps over at most; a sweep has no such limit.
+/// The maximum number of rows of one level that a poll scans; a sweep has no such limit.
 pub(crate) const LOOK_MAX: u32 = 20_000;
-/// A position that is no further below the newest row is abreast.
-const ABREAST: EventId = 1_000;
-/// Rows that one range of the primary key gives at most.
+/// A position at most this far below the newest row counts as caught up.
+const CAUGHT_UP_DISTANCE: EventId = 1_000;
+/// The maximum number of rows that one range of the primary key returns.
 const RANGE_MAX: u32 = 10_000;
 
 pub(crate) struct Message {
     pub statements: String,
-    /// What each statement's rows are.
+    /// The meaning of each statement's rows.
     pub parts: Vec<Part>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// Begin, settings, end.
+    /// Begin, settings, commit: the rows are ignored.
     Silent,
     /// The store's clock.
     Clock,
-    /// Rows of all polls that are abreast, by id; cut at so many.
+    /// Rows of all polls that are caught up, ordered by id, at most `limit`.
     Range { limit: usize },
-    /// (poll, row) of polls that are behind.
+    /// (poll, row): rows of polls that are behind.
     Levels,
-    /// (poll, priority, id): how far a level was looked through.
+    /// (poll, priority, id): the id up to which a level was read.
     Marks,
-    /// (poll, row) of what has become due.
+    /// (poll, row): delayed rows that have become due.
     Due,
-    /// (poll, milliseconds) until the next row is due.
+    /// (poll, milliseconds): the time until the next row is due.
     NextDue,
-    /// (poll, row) of the newest rows, over all levels.
+    /// (poll, row): the newest rows over all levels.
     Newest,
 }
 
-/// Of one transaction that only reads. The server's statistics of a table that fills and empties are always wrong: left to
-/// itself it reads the table or an index whole, where every look has an index that begins at its position. And compiling a
-/// statement would take longer than running it.
+/// Begins a read-only transaction. The server's statistics of a table that fills and empties are always wrong: by its
+/// own plan it would scan the whole table or index, although every statement has an index that starts at its position.
+/// And JIT compilation of a statement would take longer than its execution.
 pub(crate) const BEGIN: &str = "begin isolation level read committed read only;
   select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
     set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('lock_timeout', '1s', true),
@@ -66,20 +66,20 @@ pub(crate) fn message(polls: &[&Poll], high: EventId) -> Message {
     message
 }
 
-/// Whether the poll is read by the one range. With one level behind it is not: the range would go through what that
-/// level has not come to.
-pub(crate) fn is_abreast(polls: &[&Poll], n: usize, high: EventId) -> bool {
+/// Returns whether the range statement answers the poll. It does not if one level is behind: the range would have to
+/// include all rows that this level has not reached.
+pub(crate) fn is_caught_up(polls: &[&Poll], n: usize, high: EventId) -> bool {
     let poll = polls[n];
     let wanted = || poll.levels.iter().filter(|level| level.room > 0);
     wanted().next().is_some()
-        && wanted().all(|level| level.after.saturating_add(ABREAST) >= high)
+        && wanted().all(|level| level.after.saturating_add(CAUGHT_UP_DISTANCE) >= high)
         && poll.passed_over.is_empty()
         && poll.payload_bytes_max == polls[0].payload_bytes_max
 }
 
-/// Polls that pass over the same, which nearly always are all of them.
-pub(crate) fn groups<'p>(polls: &[&'p Poll]) -> Vec<(&'p [PassedOver], Vec<usize>)> {
-    let mut groups: Vec<(&[PassedOver], Vec<usize>)> = Vec::new();
+/// Groups the polls that skip the same rows; nearly always that is one group.
+pub(crate) fn groups<'p>(polls: &[&'p Poll]) -> Vec<(&'p [SkipRule], Vec<usize>)> {
+    let mut groups: Vec<(&[SkipRule], Vec<usize>)> = Vec::new();
     for (n, poll) in polls.iter().enumerate() {
         match groups.iter_mut().find(|(passed_over, _)| *passed_over == poll.passed_over) {
             Some((_, group)) => group.push(n),
@@ -89,10 +89,10 @@ pub(crate) fn groups<'p>(polls: &[&'p Poll]) -> Vec<(&'p [PassedOver], Vec<usize
     groups
 }
 
-/// A condition on `o`, beginning with `and`.
-pub(crate) fn not_passed(passed_over: &[PassedOver]) -> String {
+/// Returns a condition on `o` that excludes the skipped rows; it begins with `and`.
+pub(crate) fn not_passed(passed_over: &[SkipRule]) -> String {
     let mut condition = String::new();
-    for PassedOver { entity, workflow } in passed_over {
+    for SkipRule { entity, workflow } in passed_over {
         let entity = literal::text(entity);
         let _ = match workflow {
             Some(workflow) => {
@@ -119,7 +119,7 @@ impl Message {
     fn range(&mut self, polls: &[&Poll], high: EventId) {
         let mut lows: Vec<EventId> = Vec::new();
         let mut room = 0_u32;
-        for poll in (0..polls.len()).filter(|n| is_abreast(polls, *n, high)).map(|n| polls[n]) {
+        for poll in (0..polls.len()).filter(|n| is_caught_up(polls, *n, high)).map(|n| polls[n]) {
             let shard = usize::from(poll.shard);
             if lows.len() <= shard {
                 lows.resize(shard + 1, EventId::MAX);
@@ -130,7 +130,7 @@ impl Message {
             }
         }
         let Some(lowest) = lows.iter().copied().min() else { return };
-        let limit = room.saturating_add(u32::try_from(ABREAST).unwrap_or(u32::MAX)).min(RANGE_MAX);
+        let limit = room.saturating_add(u32::try_from(CAUGHT_UP_DISTANCE).unwrap_or(u32::MAX)).min(RANGE_MAX);
         let columns = row::columns(&payload_max(polls[0]).to_string());
         let lows = literal::integers(lows);
         let statement = format!(
@@ -141,9 +141,9 @@ impl Message {
         self.push(Part::Range { limit: limit as usize }, &statement);
     }
 
-    fn levels(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[PassedOver], high: EventId) {
+    fn levels(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[SkipRule], high: EventId) {
         let mut behind = Vec::new();
-        for n in group.iter().copied().filter(|n| !is_abreast(polls, *n, high)) {
+        for n in group.iter().copied().filter(|n| !is_caught_up(polls, *n, high)) {
             let levels = polls[n].levels.iter().enumerate();
             behind.extend(levels.filter(|(_, wanted)| wanted.room > 0).map(|(level, wanted)| (n, level, *wanted)));
         }
@@ -176,7 +176,7 @@ impl Message {
         self.push(Part::Marks, &mark);
     }
 
-    fn newest(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[PassedOver]) {
+    fn newest(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[SkipRule]) {
         let wanted: Vec<usize> = group.iter().copied().filter(|n| polls[*n].newest > 0).collect();
         if wanted.is_empty() {
             return;
@@ -200,8 +200,8 @@ impl Message {
         self.push(Part::Newest, &statement);
     }
 
-    /// Where nothing is delayed, one look at the index says so for all shards.
-    fn due(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[PassedOver]) {
+    /// Reads due rows. If no row is delayed, one index lookup finds that for all shards.
+    fn due(&mut self, polls: &[&Poll], group: &[usize], passed_over: &[SkipRule]) {
         let total = |n: usize| polls[n].levels.iter().map(|level| u64::from(level.room)).sum::<u64>();
         let wanted: Vec<usize> = group.iter().copied().filter(|n| total(*n) > 0).collect();
         if wanted.is_empty() {

@@ -1,5 +1,6 @@
-//! What is not fenced: events from the door, changes asked for by people, and tidying up. One connection, one
-//! transaction each; events without a key of their own that wait together are stored together.
+//! The unfenced writes: events from the event endpoint, changes by an operator, and the removal of expired rows. They
+//! share one connection and run one transaction each. Waiting appends without an idempotency key are combined into one
+//! transaction.
 
 use std::{
     sync::{
@@ -15,18 +16,19 @@ use honeyflow_store::{Idempotency, NewEvent, Reply, admin::Admin};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 
 use crate::{
-    admin, append, collision,
+    admin, append, codes, collision,
     config::Options,
     driver::{Error, PgConnection},
     literal, outcome,
-    session::{self, Session, within},
+    session::{self, Session, with_timeout},
     tidy,
     writer::{Answer, millis},
 };
 
+/// One transaction combines no further appends once it has this number of events.
 const TOGETHER_MAX: usize = 2_000;
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// While there is more: quicker than it can grow.
+/// The interval while there are more expired rows: short enough that they are removed faster than they accumulate.
 const TIDY_SOON: Duration = Duration::from_millis(100);
 
 pub(crate) enum Job {
@@ -42,21 +44,21 @@ pub(crate) enum Job {
     Tidy {
         answer: Answer,
     },
-    /// Rows that a poll has found to be repeats of what is done.
+    /// Removes rows that repeat a done event, as a poll has found.
     Forget(Vec<EventId>),
 }
 
-pub(crate) struct Door {
+pub(crate) struct UnfencedWriter {
     session: Session,
     options: Arc<Options>,
 }
 
-impl Door {
-    pub fn new(options: &Arc<Options>) -> Door {
-        Door { session: Session::new(options), options: Arc::clone(options) }
+impl UnfencedWriter {
+    pub fn new(options: &Arc<Options>) -> UnfencedWriter {
+        UnfencedWriter { session: Session::new(options), options: Arc::clone(options) }
     }
 
-    /// Until every handle of the store is gone.
+    /// Serves jobs until the last handle of the store is dropped.
     pub async fn run(mut self, mut queue: mpsc::Receiver<Job>) {
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,8 +73,8 @@ impl Door {
                     match self.tidy().await {
                         Ok(true) => tidy.reset_after(TIDY_SOON),
                         Ok(false) => {}
-                        // Not installed yet, or no connection: the next time will do.
-                        Err(error) => tracing::debug!(%error, "old rows could not be removed"),
+                        // Not installed yet, or no connection: the next tick retries.
+                        Err(error) => tracing::debug!(%error, "failed to remove expired rows"),
                     }
                 }
             }
@@ -104,14 +106,15 @@ impl Door {
                 }
                 Job::Forget(ids) => {
                     if let Err(error) = self.transact(&Work::Forget(&ids)).await {
-                        tracing::warn!(%error, "repeated events could not be removed");
+                        tracing::warn!(%error, "failed to remove repeated events");
                     }
                 }
             }
         }
     }
 
-    /// If they fail together, each is tried by itself. Answers what was taken out of the queue and is something else.
+    /// Combines waiting appends into one transaction. If that fails because of the data, each append is retried alone.
+    /// Returns the job after them, if this took one of another kind out of the queue.
     async fn append_together(
         &mut self,
         events: Vec<NewEvent>,
@@ -151,7 +154,7 @@ impl Door {
                     ids = others;
                     Ok(Reply::Appended { ids: own.to_vec(), repeated: false })
                 }
-                Err(error) if alone || !outcome::is_of_the_data(error) => Err(outcome::failure(error, "append events")),
+                Err(error) if alone || !outcome::is_data_error(error) => Err(outcome::failure(error, "append events")),
                 Err(_) => {
                     let result = self.transact(&Work::Append(own, None)).await;
                     result.map_err(|error| outcome::failure(&error, "append events"))
@@ -162,7 +165,7 @@ impl Door {
         other
     }
 
-    /// Whether there may be more to remove.
+    /// Removes one batch of expired rows; returns whether there may be more.
     async fn tidy(&mut self) -> Result<bool, Error> {
         let more = AtomicBool::new(false);
         self.transact(&Work::Tidy { more: &more }).await?;
@@ -174,7 +177,7 @@ impl Door {
         loop {
             let mut connection = self.session.take().await?;
             let timeout = if work.is_large() { LARGE_TIMEOUT } else { self.options.timeout };
-            let result = within(timeout, perform(&mut connection, &self.options, work)).await;
+            let result = with_timeout(timeout, perform(&mut connection, &self.options, work)).await;
             self.session.give_back(connection, &result).await;
             match result {
                 Err(error) if outcome::is_collision(&error) && tries.wait().await => {}
@@ -184,7 +187,7 @@ impl Door {
     }
 }
 
-/// All that is parked may be asked for again at once.
+/// The time limit for requests that may touch many rows: an operator may retry all parked events at once.
 const LARGE_TIMEOUT: Duration = Duration::from_secs(120);
 
 enum Work<'w> {
@@ -216,7 +219,7 @@ async fn perform(connection: &mut PgConnection, options: &Options, work: &Work<'
             Reply::Committed
         }
         Work::Tidy { more } => {
-            more.store(tidy::some(connection).await?, Ordering::Relaxed);
+            more.store(tidy::remove_batch(connection).await?, Ordering::Relaxed);
             Reply::Committed
         }
     };
@@ -224,7 +227,7 @@ async fn perform(connection: &mut PgConnection, options: &Options, work: &Work<'
     Ok(reply)
 }
 
-/// Looked up anew: the mark may have run out since.
+/// Deletes the rows whose `dedupe` mark is still valid. It checks the mark again: it may have expired since the poll.
 fn forget_text(ids: &[EventId]) -> String {
     format!(
         "delete from honeyflow_outbox o using honeyflow_dedupe d where o.id = any ({}::bigint[]) and d.tenant = o.tenant
@@ -234,7 +237,7 @@ fn forget_text(ids: &[EventId]) -> String {
     )
 }
 
-/// A store whose tasks have ended.
+/// The failure of a store whose tasks have ended.
 pub(crate) fn stopped() -> Failure {
-    Failure::retry("store-stopped", "the store's task has ended; the node is stopping, or restarts the store")
+    Failure::retry(codes::STORE_STOPPED, "the store's task has ended; the node is stopping, or restarts the store")
 }

@@ -1,17 +1,17 @@
-//! The first page: rendered on the server, so that it is whole without its script, then kept current by it.
+//! The first page: the server renders it completely, so that it works without its script; the script keeps it current.
 //!
-//! Data becomes text by construction (maud escapes); ids are made of positions, never of names. Every number is
+//! Data always becomes text, because maud escapes it; ids are made of positions, never of names. Every number is
 //! formatted once, in [`View`]; page and live stream show the same texts under the same ids.
 
 mod assets;
 mod chart;
 mod draw;
-mod graph;
+mod format;
+mod layout;
 mod sections;
 #[cfg(test)]
 mod tests;
 mod view;
-mod words;
 
 use std::sync::Arc;
 
@@ -28,18 +28,18 @@ use crate::{
     answer::{self, Refusal},
     node::Node,
     query::Parameters,
-    search::{self, Found},
+    search::{self, SearchReply},
     serve::App,
 };
 
-/// Without the script, the form loads the page anew with so many hits.
+/// The maximum number of hits if the form reloads the page, without the script.
 const HITS: u32 = 20;
 
-/// What was asked for in the search form, and what came of it.
-pub(crate) struct Asked<'a> {
+/// The input of the search form, and its result.
+pub(crate) struct SearchForm<'a> {
     pub sink: Option<&'a str>,
     pub query: Option<&'a str>,
-    pub found: Option<Result<Found<'a>, Refusal>>,
+    pub found: Option<Result<SearchReply<'a>, Refusal>>,
 }
 
 pub(crate) async fn answer(app: &Arc<App>, uri: &Uri) -> Result<Response<Body>, Refusal> {
@@ -53,12 +53,12 @@ pub(crate) async fn answer(app: &Arc<App>, uri: &Uri) -> Result<Response<Body>, 
             Err(refusal) => Err(refusal),
         }),
     };
-    let view = View::new(node, &app.sampler.look().await);
-    let page = render(node, &view, &app.assets, &Asked { sink, query, found });
+    let view = View::new(node, &app.sampler.sample().await);
+    let page = render(node, &view, &app.assets, &SearchForm { sink, query, found });
     Ok(answer::with_type(StatusCode::OK, "text/html; charset=utf-8", page.into_string()))
 }
 
-pub(crate) fn render(node: &Node, view: &View, assets: &Assets, asked: &Asked<'_>) -> Markup {
+pub(crate) fn render(node: &Node, view: &View, assets: &Assets, form: &SearchForm<'_>) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -83,7 +83,7 @@ pub(crate) fn render(node: &Node, view: &View, assets: &Assets, asked: &Asked<'_
                             (sections::workflows(node, view))
                         }
                         div .side {
-                            (sections::search(node, asked))
+                            (sections::search(node, form))
                             (sections::waits(view))
                             (sections::sources(node, view))
                             (sections::sinks(node, view))

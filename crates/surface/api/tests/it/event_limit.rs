@@ -1,11 +1,11 @@
-//! The door's limit: who is above it is told so, and when to come back.
+//! The limit of the event endpoint: a client above it gets a refusal that says when to retry.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use honeyflow_api::{DoorLimit, HeaderName};
+use honeyflow_api::{EventLimit, HeaderName};
 use honeyflow_hive::{
     Hive, Options,
     limit::{Definition, Limit},
@@ -19,7 +19,7 @@ use crate::harness::{PATIENCE, Server, answer_to, event, start_with};
 async fn limit(definition: Definition) -> (Hive, Limit) {
     let begun = Instant::now();
     let store = MemoryHive::new(move || 200_000_000_000 + begun.elapsed().as_millis() as u64);
-    let options = Options::named("door").limit(definition);
+    let options = Options::named("events").limit(definition);
     let hive = Hive::join(Arc::new(store), options).await.unwrap();
     let api = hive.limit("api").unwrap();
     while api.terms().version == 0 {
@@ -38,15 +38,16 @@ async fn served_under(definition: Definition, shadow: bool) -> (Hive, Server) {
     let counted = hive.limits().unwrap();
     let server = start_with(|node| {
         let key = Some(HeaderName::from_static("x-client"));
-        node.door = Some(DoorLimit { limit, key, shadow, old_fields: true });
-        node.counted = Arc::new(move || counted.snapshots());
+        node.event_limit = Some(EventLimit { limit, key, shadow, legacy_headers: true });
+        node.limit_counters = Arc::new(move || counted.snapshots());
     });
     (hive, server.await)
 }
 
-/// HV-73, HV-74: by key; nothing of what is refused is stored, and the answer says how much there is and when.
+/// HV-73, HV-74: the limit applies per key; a refused request stores nothing, and its answer says how many permits
+/// there are and when to retry.
 #[tokio::test]
-async fn hv_74_the_door_refuses_by_key_and_says_when_to_come_back() {
+async fn hv_74_the_event_endpoint_refuses_by_key_and_says_when_to_retry() {
     let (_hive, server) = served("2/h", false).await;
     let post = async |client: &str| server.post_with(&format!("x-client: {client}\r\n"), event("a").to_string()).await;
     let first = post("one").await;
@@ -63,9 +64,9 @@ async fn hv_74_the_door_refuses_by_key_and_says_when_to_come_back() {
     assert_eq!(post("two").await.status, 202, "another key has its own");
 }
 
-/// HV-68, HV-74: a place is held by its client from before the body is read until the answer is sent.
+/// HV-68, HV-74: a client holds a slot from before its body is read until its answer is sent.
 #[tokio::test]
-async fn hv_68_a_request_at_the_door_holds_its_place_until_it_is_answered() {
+async fn hv_68_a_request_holds_its_slot_until_it_is_answered() {
     let (_hive, server) = served_under(Definition::slots("api", 1), false).await;
     let post = async |client: &str| server.post_with(&format!("x-client: {client}\r\n"), event("a").to_string()).await;
     let body = event("a").to_string();
@@ -77,22 +78,22 @@ async fn hv_68_a_request_at_the_door_holds_its_place_until_it_is_answered() {
     slow.write_all(head.as_bytes()).await.unwrap();
     let begun = Instant::now();
     while !server.get("/metrics").await.body.contains("honeyflow_limit_in_use{limit=\"api\"} 1") {
-        assert!(begun.elapsed() < PATIENCE, "it never takes its place");
+        assert!(begun.elapsed() < PATIENCE, "the request never takes its slot");
     }
     let refused = post("one").await;
     assert_eq!((refused.status, refused.code()), (429, "limit".to_owned()));
     assert!(refused.header("ratelimit-policy").starts_with("\"api\";q=1;qu=\"concurrent-requests\""), "{refused:?}");
     assert_eq!(refused.header("retry-after"), "1");
-    let told = server.get("/metrics").await.body;
-    assert!(told.contains("honeyflow_limit_denied_total{limit=\"api\",reason=\"exhausted\"} 1"), "{told}");
+    let metrics = server.get("/metrics").await.body;
+    assert!(metrics.contains("honeyflow_limit_denied_total{limit=\"api\",reason=\"exhausted\"} 1"), "{metrics}");
     assert_eq!(post("two").await.status, 202, "another key has its own");
     slow.write_all(body.as_bytes()).await.unwrap();
     assert_eq!(answer_to(&mut slow, false).await.status, 202);
-    // What is refused for another reason gives its place back, too.
+    // A request that is refused for another reason releases its slot too.
     assert_eq!(server.post_with("x-client: three\r\n", "{").await.status, 400);
     for client in ["one", "three"] {
         while post(client).await.status != 202 {
-            assert!(begun.elapsed() < PATIENCE, "its place never comes back");
+            assert!(begun.elapsed() < PATIENCE, "its slot is never released");
         }
     }
     let begun = Instant::now();
@@ -106,9 +107,9 @@ async fn hv_68_a_request_at_the_door_holds_its_place_until_it_is_answered() {
     }
 }
 
-/// HV-73: a shadow counts what it would refuse.
+/// HV-73: a shadow limit counts the requests that it would refuse.
 #[tokio::test]
-async fn hv_73_a_shadow_limit_counts_and_refuses_nobody() {
+async fn hv_73_a_shadow_limit_counts_and_refuses_no_request() {
     let (_hive, server) = served("1/h", true).await;
     for _ in 0..3 {
         let answer = server.post_with("x-client: one\r\n", event("a").to_string()).await;
@@ -120,7 +121,7 @@ async fn hv_73_a_shadow_limit_counts_and_refuses_nobody() {
     assert!(metrics.body.contains(line), "{}", metrics.body);
 }
 
-/// HV-76: one set of numbers per limit, whatever the number of keys.
+/// HV-76: there is one set of numbers per limit, independent of the number of keys.
 #[tokio::test]
 async fn hv_76_metrics_of_limits_have_no_label_per_key() {
     let (_hive, server) = served("1000/h", false).await;

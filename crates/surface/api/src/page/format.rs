@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Formats numbers, rates, ages and texts for people.
 
 use std::time::Duration;
 
-/// `12,345`; from a hundred million on `123.4 M`.
+/// Formats a count: `12,345`; from a hundred million on `123.4 M`.
 pub(crate) fn count(number: u64) -> String {
     if number >= 100_000_000 {
         let tenths = number / 100_000;
@@ -19,7 +19,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// One decimal below ten, none above.
+/// Formats a rate, with one decimal below ten and none above.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -35,7 +35,7 @@ pub(crate) fn rate(per_second: f64) -> String {
     }
 }
 
-/// `340 ms`, `2.4 s`, `3 m 12 s`, `2 h 5 m`, `4 d 3 h`.
+/// Formats an age: `340 ms`, `2.4 s`, `3 m 12 s`, `2 h 5 m`, `4 d 3 h`.
 pub(crate) fn age(age: Duration) -> String {
     let (millis, seconds) = (age.as_millis(), age.as_secs());
     match seconds {
@@ -48,7 +48,7 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
-/// At most so many characters, with a sign that there is more.
+/// Cuts a text to at most `characters_max` characters; `…` shows that it was cut.
 pub(crate) fn short(text: &str, characters_max: usize) -> String {
     match text.char_indices().nth(characters_max) {
         None => text.to_owned(),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted_for_people() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([123_456_789, 2_345_678_901].map(count), ["123.4 M", "2,345.6 M"]);
         assert_eq!([0.0, 0.3, 9.94, 9.96, 1234.4].map(rate), ["0", "0.3", "9.9", "10", "1,234"]);

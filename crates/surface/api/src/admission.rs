@@ -1,35 +1,40 @@
-//! The one gate. Every request passes it before anything is read, registered or looked up.
+//! The admission check. Every request passes it before anything is read, registered or looked up.
 //!
-//! Against DNS rebinding the name a request is sent to must be a loopback name; against foreign pages in the browser
-//! beside us a state change, and whatever lies beneath `/v1`, must come from our own page or from no page at all.
-//! Answers that the protocol parser gives before there is a request (unparsable, far too large) have no body.
+//! Against DNS rebinding, the host of a request must be a loopback name. Against foreign pages in a browser on the same
+//! machine, a state change, and every path beneath `/v1`, must come from our own page or from no page.
+//! Answers of the protocol parser before there is a request (unparsable, far too large) have no body.
 
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header, request::Parts, uri::Authority};
 
-use crate::{answer::Refusal, node::Limits, page::Assets, route::Route};
+use crate::{answer::Refusal, codes, node::Limits, page::Assets, route::Route};
 
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-pub(crate) fn pass(request: &Parts, limits: &Limits, assets: &Assets) -> Result<Route, Refusal> {
+pub(crate) fn admit(request: &Parts, limits: &Limits, assets: &Assets) -> Result<Route, Refusal> {
     let host = host(&request.uri, &request.headers)?;
     let header_bytes: usize = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     if header_bytes > limits.header_bytes_max {
         let message = format!("the headers have more than {} bytes", limits.header_bytes_max);
-        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", message).closing());
+        return Err(Refusal::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            codes::refusal::HEADERS_TOO_LARGE,
+            message,
+        )
+        .closing());
     }
     if url_bytes(&request.uri) > limits.url_bytes_max {
         let message = format!("the URL has more than {} bytes", limits.url_bytes_max);
-        return Err(Refusal::new(StatusCode::URI_TOO_LONG, "url-too-long", message).closing());
+        return Err(Refusal::new(StatusCode::URI_TOO_LONG, codes::refusal::URL_TOO_LONG, message).closing());
     }
     let path = request.uri.path();
     let Some(route) = Route::find(path, assets) else {
-        return Err(Refusal::new(StatusCode::NOT_FOUND, "not-found", "there is nothing here")
+        return Err(Refusal::new(StatusCode::NOT_FOUND, codes::refusal::NOT_FOUND, "there is no such path")
             .hint("paths are compared exactly; GET / is the first page"));
     };
     if route.method() != request.method {
         let allow = if route.method() == Method::POST { "POST" } else { "GET" };
         let message = format!("this path answers {allow} only");
-        let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message);
+        let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, codes::refusal::METHOD_NOT_ALLOWED, message);
         return Err(Refusal { allow: Some(allow), ..refusal });
     }
     if route.changes_state() {
@@ -42,18 +47,22 @@ pub(crate) fn pass(request: &Parts, limits: &Limits, assets: &Assets) -> Result<
 }
 
 fn foreign_host() -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, "foreign-host", "the request names a host that is not this node")
+    Refusal::new(StatusCode::FORBIDDEN, codes::refusal::FOREIGN_HOST, "the request names a host that is not this node")
         .hint("use http://127.0.0.1, http://localhost or http://[::1], each with the port")
         .closing()
 }
 
 fn foreign_page() -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, "foreign-origin", "the request comes from a page of another origin")
-        .hint("only this node's own page and programs outside a browser may ask this")
-        .closing()
+    Refusal::new(
+        StatusCode::FORBIDDEN,
+        codes::refusal::FOREIGN_ORIGIN,
+        "the request comes from a page of another origin",
+    )
+    .hint("only this node's own page and programs outside a browser may use this path")
+    .closing()
 }
 
-/// The host as sent, with its port. A target in absolute form must name the same one.
+/// Returns the host as sent, with its port. A target in absolute form must name the same host.
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<String, Refusal> {
     let mut named = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (named.next(), named.next()) else { return Err(foreign_host()) };
@@ -97,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn se_7_only_loopback_names_are_ours() {
+    fn se_7_only_loopback_names_are_accepted() {
         for host in ["127.0.0.1", "127.0.0.1:7171", "localhost:1", "[::1]", "[::1]:65535"] {
             assert!(is_loopback(host), "{host}");
         }

@@ -1,7 +1,7 @@
-//! Depth and number of members of a JSON text, found without reading it into memory: a parser that recurses or
-//! allocates is let loose only on what is bounded.
+//! Checks the depth and the number of members of a JSON text without allocating, so that a parser that recurses or
+//! allocates only gets bounded input.
 
-use crate::answer::Refusal;
+use crate::{answer::Refusal, codes};
 
 pub(super) fn check(text: &str, depth_max: usize, members_max: usize) -> Result<(), Refusal> {
     let (mut depth, mut members) = (0_usize, 0_usize);
@@ -23,7 +23,7 @@ pub(super) fn check(text: &str, depth_max: usize, members_max: usize) -> Result<
                 members += 1;
                 if depth > depth_max {
                     let message = format!("the JSON is nested more than {depth_max} deep");
-                    return Err(Refusal::bad_request("too-deep", message));
+                    return Err(Refusal::bad_request(codes::refusal::TOO_DEEP, message));
                 }
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
@@ -32,7 +32,7 @@ pub(super) fn check(text: &str, depth_max: usize, members_max: usize) -> Result<
         }
         if members > members_max {
             let message = format!("the JSON has more than {members_max} members");
-            return Err(Refusal::bad_request("too-many-members", message));
+            return Err(Refusal::bad_request(codes::refusal::TOO_MANY_MEMBERS, message));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Servers that go away, come back, or only read.
+//! Servers that stop, come back, do not answer, or are read-only.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_ac
      where application_name = 'honeyflow shop' and datname = current_database()";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_connection_is_made_anew() {
+async fn a_broken_connection_is_replaced() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let fence = shop.fence(0).await;
     store.call(Request::Append { events: vec![new_event("1"), new_event("2")], idempotency: None }).await.unwrap();
@@ -54,12 +54,12 @@ async fn ob_58_a_server_that_is_killed_and_comes_back_has_all_that_was_answered(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_says_nothing_is_given_up_in_time() {
+async fn a_request_to_a_silent_server_times_out() {
     let Some(server) = honeyflow_services::throwaway_postgres() else { return };
     let shop = Shop::on(server.url()).await;
     let options = Options { timeout: Duration::from_millis(500), shards: 1, ..shop.options() };
     PostgresStore::open(Options { shards: 1, ..shop.options() }).await.unwrap().migrate().await.unwrap();
-    // Half a second may be too little for what comes first.
+    // Half a second may be too short for the first connection.
     let store = loop {
         if let Ok(store) = PostgresStore::open(options.clone()).await {
             break store;
@@ -81,11 +81,11 @@ async fn a_server_that_says_nothing_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_only_reads_says_so() {
+async fn a_write_to_a_read_only_server_fails_with_its_own_code() {
     let Some((shop, store)) = Shop::new(1).await else { return };
     let fence = shop.fence(0).await;
     let name = shop.name();
-    // As after a failover, seen from connections that are made then.
+    // New connections find a read-only server, as after a failover.
     run(&mut shop.connect().await, &format!("alter database {name} set default_transaction_read_only = on")).await;
     let fresh = PostgresStore::open(shop.options()).await.unwrap();
     let failure = fresh.call(settle(&fence, &[1])).await.unwrap_err();
@@ -95,9 +95,9 @@ async fn a_server_that_only_reads_says_so() {
     drop(store);
 }
 
-/// HV-37: whatever the role's defaults are.
+/// HV-37: the role's default isolation level does not matter.
 #[tokio::test]
-async fn transactions_are_read_committed_whatever_the_role_says() {
+async fn transactions_are_read_committed_under_any_default_of_the_role() {
     let Some((shop, _)) = Shop::new(1).await else { return };
     let name = shop.name();
     run(&mut shop.connect().await, &format!("alter database {name} set default_transaction_isolation = serializable"))
