@@ -1,7 +1,7 @@
-//! What bees say, line by line; the table stands with the bee.
+//! The lines that a node process prints. The table in `node_process.rs` explains them.
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum NodeMessage {
     Joined,
     Wrote {
         lease: String,
@@ -32,21 +32,21 @@ pub enum Said {
         shards: u32,
     },
     Left,
-    /// Its output has ended.
+    /// The process has closed its output.
     Ended,
 }
 
-impl Said {
-    pub fn read(line: &str) -> Option<Said> {
+impl NodeMessage {
+    pub fn read(line: &str) -> Option<NodeMessage> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(match words[..] {
-            ["joined"] => Said::Joined,
-            ["left"] => Said::Left,
+            ["joined"] => NodeMessage::Joined,
+            ["left"] => NodeMessage::Left,
             ["wrote", lease, epoch, at_us] => {
-                Said::Wrote { lease: lease.to_owned(), epoch: epoch.parse().ok()?, at_us: at_us.parse().ok()? }
+                NodeMessage::Wrote { lease: lease.to_owned(), epoch: epoch.parse().ok()?, at_us: at_us.parse().ok()? }
             }
-            ["holding", _, epoch] => Said::Holding { epoch: epoch.parse().ok()? },
-            ["tried", lease, epoch, accepted, refused, good_us, accepted_us] => Said::Tried {
+            ["holding", _, epoch] => NodeMessage::Holding { epoch: epoch.parse().ok()? },
+            ["tried", lease, epoch, accepted, refused, good_us, accepted_us] => NodeMessage::Tried {
                 lease: lease.to_owned(),
                 epoch: epoch.parse().ok()?,
                 accepted: accepted.parse().ok()?,
@@ -54,12 +54,16 @@ impl Said {
                 good_us: good_us.parse().ok()?,
                 accepted_us: accepted_us.parse().ok()?,
             },
-            ["counted", lease, epoch, writes] => {
-                Said::Counted { lease: lease.to_owned(), epoch: epoch.parse().ok()?, writes: writes.parse().ok()? }
-            }
-            ["rests", role, engaged, shards] => {
-                Said::Rests { queen: role == "queen", engaged: engaged.parse().ok(), shards: shards.parse().ok()? }
-            }
+            ["counted", lease, epoch, writes] => NodeMessage::Counted {
+                lease: lease.to_owned(),
+                epoch: epoch.parse().ok()?,
+                writes: writes.parse().ok()?,
+            },
+            ["rests", role, engaged, shards] => NodeMessage::Rests {
+                queen: role == "queen",
+                engaged: engaged.parse().ok(),
+                shards: shards.parse().ok()?,
+            },
             _ => return None,
         })
     }

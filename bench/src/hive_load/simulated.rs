@@ -1,4 +1,4 @@
-//! A thousand simulated nodes on the shipped member and the memory backend's rows.
+//! A thousand simulated nodes, with the shipped code of a member and the rows of the memory backend.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -13,33 +13,33 @@ use uuid::Uuid;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 const HEARTBEAT: u64 = 2 * SECOND;
 const BEATS: usize = 2_000;
 const TURNS: usize = 201;
 
-/// What a simulated hive is needed for.
+/// The figures that need a simulated hive.
 const SIMULATED: [&str; 3] = ["nodes-1000", "nodes-1000-settle", "nodes-1000-takes"];
 
 pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
     if SIMULATED.iter().any(|figure| reporter.wants(figure)) {
         simulate(nodes, reporter)?;
     }
-    let mut tell = |figure, unit, value: &dyn Fn() -> Result<f64>| {
+    let mut report = |figure, unit, value: &dyn Fn() -> Result<f64>| {
         if reporter.wants(figure) {
             reporter.report(&lower(figure, unit, value()?));
         }
         Ok(())
     };
-    tell("nodes-1000-view", "MiB", &|| view_mib(nodes))?;
-    tell("nodes-1000-beat", "ratio", &|| beat_ratio(nodes))?;
-    tell("nodes-1000-place", "ms", &|| Ok(place_ms(nodes)))
+    report("nodes-1000-view", "MiB", &|| view_mib(nodes))?;
+    report("nodes-1000-beat", "ratio", &|| beat_ratio(nodes))?;
+    report("nodes-1000-place", "ms", &|| Ok(place_ms(nodes)))
 }
 
-fn lower(figure: &'static str, unit: &'static str, value: f64) -> Measured {
-    Measured { figure, unit, better: Better::Lower, ours: vec![value], peer: None }
+fn lower(figure: &'static str, unit: &'static str, value: f64) -> Measurement {
+    Measurement { figure, unit, better: Better::Lower, ours: vec![value], peer: None }
 }
 
 fn simulate(nodes: usize, reporter: &mut Reporter) -> Result<()> {
@@ -47,54 +47,54 @@ fn simulate(nodes: usize, reporter: &mut Reporter) -> Result<()> {
     let so_far = |what: &str| eprintln!("  nodes-1000: {what}, {:.0} s so far", began.elapsed().as_secs_f64());
     let mut world = World::new(Options::calm(nodes, 1));
     world.traffic = false;
-    let mut tell = |figure: &'static str, unit: &'static str, value: f64| {
+    let mut report = |figure: &'static str, unit: &'static str, value: f64| {
         if reporter.wants(figure) {
             reporter.report(&lower(figure, unit, value));
         }
     };
 
-    // All of them within ten seconds.
+    // All nodes start within ten seconds.
     for machine in 0..nodes {
         world.until(10 * SECOND * machine as u64 / nodes as u64);
         world.start(machine);
     }
-    so_far("all have started");
+    so_far("all nodes have started");
     let began_at = world.now;
-    while !everybody_knows(&world, nodes) {
+    while !all_know_each_other(&world, nodes) {
         world.pass(50 * MILLI);
         if world.now - began_at > 60 * SECOND {
-            return Err(format!("{nodes} nodes do not settle within a minute").into());
+            return Err(format!("{nodes} nodes are not stable after 60 s").into());
         }
     }
-    tell("nodes-1000-settle", "beats", (world.now - began_at) as f64 / HEARTBEAT as f64);
+    report("nodes-1000-settle", "beats", (world.now - began_at) as f64 / HEARTBEAT as f64);
 
     world.pass(20 * SECOND);
-    so_far("at rest");
+    so_far("the hive is stable");
     let before = world.operations();
     world.pass(20 * SECOND);
-    tell("nodes-1000", "1/s", (world.operations() - before) as f64 / 20.0);
+    report("nodes-1000", "1/s", (world.operations() - before) as f64 / 20.0);
 
-    let queen = world.queen().ok_or("nobody is queen")?;
+    let queen = world.queen().ok_or("no node is queen")?;
     let takes = world.history.calls.get("take").copied().unwrap_or(0);
-    world.dies(queen);
+    world.kill(queen);
     let died_at = world.now;
     while world.queen().is_none() {
         world.pass(20 * MILLI);
         if world.now - died_at > 30 * SECOND {
-            return Err("nobody succeeds the queen".into());
+            return Err("no node succeeds the queen".into());
         }
     }
     so_far(&format!("another queen after {} ms", (world.now - died_at) / MILLI));
     world.pass(SECOND);
     let tried = world.history.calls.get("take").copied().unwrap_or(0) - takes;
-    tell("nodes-1000-takes", "tries", tried as f64);
+    report("nodes-1000-takes", "tries", tried as f64);
     if let Some(breach) = world.history.breaches.first() {
         return Err(format!("a thousand nodes: {breach}").into());
     }
     Ok(())
 }
 
-fn everybody_knows(world: &World, nodes: usize) -> bool {
+fn all_know_each_other(world: &World, nodes: usize) -> bool {
     world.nodes.iter().all(|node| node.knows == nodes)
 }
 
@@ -102,8 +102,8 @@ fn id(number: usize) -> NodeId {
     NodeId(Uuid::from_u128(number as u128 + 1))
 }
 
-/// With a KiB of meta data each.
-fn filled(nodes: usize) -> Result<Rows> {
+/// Rows of `nodes` members with one KiB of metadata each.
+fn joined_rows(nodes: usize) -> Result<Rows> {
     let mut rows = Rows::default();
     let meta = format!("{{\"about\":\"{}\"}}", "x".repeat(1000));
     for number in 0..nodes {
@@ -120,9 +120,9 @@ fn filled(nodes: usize) -> Result<Rows> {
     Ok(rows)
 }
 
-/// What a node keeps of it: counted as the text of its rows and the rows themselves.
+/// The memory of a node's view, counted as its rows and their text.
 fn view_mib(nodes: usize) -> Result<f64> {
-    let Reply::View(view) = filled(nodes)?.apply(2_000, Request::View)? else { return Err("no view".into()) };
+    let Reply::View(view) = joined_rows(nodes)?.apply(2_000, Request::View)? else { return Err("no view".into()) };
     let View { nodes, leases, .. } = &*view;
     let of_nodes: usize = nodes
         .iter()
@@ -132,9 +132,10 @@ fn view_mib(nodes: usize) -> Result<f64> {
     Ok((of_nodes + of_leases) as f64 / 1024.0 / 1024.0)
 }
 
-/// What a beat costs in memory among so many, against one among ten. Both take turns, so that they see the same weather.
+/// The cost of a heartbeat among `nodes` nodes against one among ten, on the memory backend. The sides take turns, so
+/// that both see the same conditions.
 fn beat_ratio(nodes: usize) -> Result<f64> {
-    let mut sides = [(filled(nodes)?, nodes, Vec::new()), (filled(10)?, 10, Vec::new())];
+    let mut sides = [(joined_rows(nodes)?, nodes, Vec::new()), (joined_rows(10)?, 10, Vec::new())];
     for turn in 0..TURNS {
         for (rows, nodes, ns) in &mut sides {
             let began = Instant::now();
@@ -151,7 +152,7 @@ fn beat_ratio(nodes: usize) -> Result<f64> {
     Ok(of_many / of_ten)
 }
 
-/// Who should have what of 64 shards, and the order of all nodes for each of them.
+/// The time to place 64 shards, and to order all nodes for each of them, in milliseconds.
 fn place_ms(nodes: usize) -> f64 {
     let candidates: Vec<Candidate> = (0..nodes)
         .map(|number| Candidate {

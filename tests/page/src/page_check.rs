@@ -1,4 +1,4 @@
-//! What a person would look for, in order.
+//! Checks the page: what a person would look for, in order.
 
 use std::path::Path;
 
@@ -12,36 +12,37 @@ use crate::{
 const HOSTILE: &str =
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">&lt;b&gt; foxglove";
 
-/// Starts the binary on a small database and looks at its page; says what is wrong.
-pub fn look(binary: &Path) -> Result<(), String> {
+/// Starts the binary on a small database and checks its page; the error says what is wrong.
+pub fn check_page(binary: &Path) -> Result<(), String> {
     let node = Node::start(binary)?;
     let browser = Browser::start()?;
-    let looked = first_look(&node, &browser)
+    let result = page_is_complete(&node, &browser)
         .and_then(|()| numbers_move(&node, &browser))
-        .and_then(|()| a_change_is_found(&node, &browser))
+        .and_then(|()| committed_change_is_found(&node, &browser))
         .and_then(|()| rows_are_text_only(&node, &browser))
         .and_then(|()| without_script(&node, &browser));
     let complaints = browser.complaints()?;
-    looked.map_err(|error| format!("{error}\nthe browser: {complaints:?}\nthe node: {}", node.log()))?;
+    result.map_err(|error| format!("{error}\nthe browser: {complaints:?}\nthe node: {}", node.log()))?;
     if !complaints.is_empty() {
-        return Err(format!("the browser complains: {complaints:?}"));
+        return Err(format!("the browser's log is not empty: {complaints:?}"));
     }
     policy_holds(&browser)
 }
 
-/// The second line: markup that got in all the same would not run. It also shows that complaints are heard here.
+/// The second line of defence: markup that got into the page does not run. It also shows that the test sees the
+/// browser's complaints.
 fn policy_holds(browser: &Browser) -> Result<(), String> {
     browser.script(
         r#"document.body.insertAdjacentHTML("beforeend", "<img src='/nothing' onerror='document.title = `owned`'>")"#,
     )?;
     wait::until("the browser says that a handler was refused", || {
-        browser.complaints().ok()?.into_iter().find(|said| said.contains("Content Security Policy"))
+        browser.complaints().ok()?.into_iter().find(|entry| entry.contains("Content Security Policy"))
     })?;
     let title = browser.script("return document.title")?;
     if title == "owned" { Err("a handler in markup has run".to_owned()) } else { Ok(()) }
 }
 
-fn first_look(node: &Node, browser: &Browser) -> Result<(), String> {
+fn page_is_complete(node: &Node, browser: &Browser) -> Result<(), String> {
     browser.open(&format!("http://{}/", node.address))?;
     expect("the node's name", &browser.text("node")?, NAME)?;
     expect("its workflow", &browser.text("workflow-0-title")?, "book")?;
@@ -52,7 +53,7 @@ fn first_look(node: &Node, browser: &Browser) -> Result<(), String> {
         return Err(format!("the graph shows {steps:?}, without the step {step}"));
     }
     wait::until("the page is connected", || (browser.text("connection").ok()? == "live").then_some(()))?;
-    // Nothing of the style sheet or the script was refused.
+    // The browser refused neither the style sheet nor the script.
     let styled = browser.script("return getComputedStyle(document.querySelector('.tile')).display !== 'inline'")?;
     expect("the page has its style", &styled.to_string(), "true")
 }
@@ -69,14 +70,14 @@ fn numbers_move(node: &Node, browser: &Browser) -> Result<(), String> {
     })?;
     wait::until("the documents are counted", || (browser.text("sink-0-documents").ok()? == "201").then_some(()))?;
     wait::until("more runs have ended", || (browser.text("workflow-0-ended").ok()? != ended).then_some(()))?;
-    wait::until("the clock goes", || (browser.text("uptime").ok()? != uptime).then_some(()))
+    wait::until("the uptime changes", || (browser.text("uptime").ok()? != uptime).then_some(()))
 }
 
-fn a_change_is_found(node: &Node, browser: &Browser) -> Result<(), String> {
+fn committed_change_is_found(node: &Node, browser: &Browser) -> Result<(), String> {
     browser.type_into("search", "wildflower")?;
     wait::until("there is no such book yet", || (browser.text("results-note").ok()? == "0 hits").then_some(()))?;
     node.insert(500, &["The wildflower almanac".to_owned()])?;
-    // Nothing is typed again: the page asks again by itself.
+    // Nothing is typed again: the page repeats the search by itself.
     let hit = wait::until("the change just committed is found", || hits(browser).ok()?.pop())?;
     if hit.contains("The wildflower almanac") && hit.contains("THE WILDFLOWER ALMANAC") {
         Ok(())
@@ -93,7 +94,7 @@ fn rows_are_text_only(node: &Node, browser: &Browser) -> Result<(), String> {
     is_text_only(browser, &hit)
 }
 
-/// The same, rendered on the server.
+/// The same check, rendered on the server.
 fn without_script(node: &Node, browser: &Browser) -> Result<(), String> {
     browser.open(&format!("http://{}/?sink=book&q=foxglove", node.address))?;
     let hit = hits(browser)?.pop().ok_or("a search in the address has no hit")?;
@@ -102,7 +103,7 @@ fn without_script(node: &Node, browser: &Browser) -> Result<(), String> {
 
 fn is_text_only(browser: &Browser, hit: &str) -> Result<(), String> {
     if !hit.contains(HOSTILE) {
-        return Err(format!("the row reads otherwise on the page: {hit:?}"));
+        return Err(format!("the page shows the row differently: {hit:?}"));
     }
     let made = browser.script(
         "return [document.title, document.querySelectorAll('#results img, #results script, #node i').length].join()",
@@ -121,5 +122,5 @@ fn hits(browser: &Browser) -> Result<Vec<String>, String> {
 }
 
 fn expect(what: &str, found: &str, wanted: &str) -> Result<(), String> {
-    if found == wanted { Ok(()) } else { Err(format!("{what}: {found:?} is shown, not {wanted:?}")) }
+    if found == wanted { Ok(()) } else { Err(format!("{what}: the page shows {found:?}, not {wanted:?}")) }
 }

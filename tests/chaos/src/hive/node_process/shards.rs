@@ -1,4 +1,4 @@
-//! A bee's part of the shards: written under as long as it has them.
+//! The shards that this node holds: it writes under each of them as long as it has it.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -6,20 +6,20 @@ use honeyflow_event::Name;
 use honeyflow_hive::{Hive, service::Change};
 use honeyflow_runtime::Failure;
 
-use super::writer::{Leading, Writer};
+use super::writer::{LeadGuard, Writer};
 use crate::hive::SOURCE;
 
 #[derive(Default)]
-pub struct Part {
-    led: RefCell<BTreeMap<Name, Leading>>,
+pub struct HeldShards {
+    led: RefCell<BTreeMap<Name, LeadGuard>>,
 }
 
-impl Part {
+impl HeldShards {
     pub fn size(&self) -> usize {
         self.led.borrow().len()
     }
 
-    /// As long as this node is a member; then, why it is none.
+    /// Writes under the node's shards while the node is a member; then returns why it no longer is.
     pub async fn work(&self, hive: &Hive, count: u32, writer: &Writer) -> Failure {
         let mut shards = match hive.shards(SOURCE, count, false).await {
             Ok(shards) => shards,

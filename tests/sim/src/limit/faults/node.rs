@@ -1,5 +1,5 @@
-//! A process: the limiter as it ships, a heartbeat that tells it what a member's does, and the programs that ask. All of it
-//! runs in one task, which stands still while the process is paused, and by a clock of its own.
+//! A process: the shipped limiter, a heartbeat that informs it as a member's does, and the programs that take permits.
+//! All of it runs in one task with its own clock; the task does not run while the process is paused.
 
 use std::{
     future::Future,
@@ -31,25 +31,26 @@ use super::{
     world::{World, definitions},
 };
 
-/// What is known of a process from outside.
+/// A process as seen from outside.
 #[derive(Clone)]
 pub struct Process {
     pub number: u64,
-    inside: Arc<Inside>,
+    inside: Arc<ProcessState>,
 }
 
-struct Inside {
+struct ProcessState {
     id: Mutex<NodeId>,
-    /// By how many it should divide; and the most it has ever heard of.
+    /// The number of nodes by which it should divide.
     divisor: AtomicU64,
+    /// The highest number of nodes that it ever received.
     highest: AtomicU64,
-    /// When its store last answered, by the start of the question.
+    /// The start of the last answered request to the store.
     trusts_from_ns: AtomicU64,
 }
 
 impl Process {
     fn new(number: u64, id: NodeId, now_ns: u64) -> Process {
-        let inside = Inside {
+        let inside = ProcessState {
             id: Mutex::new(id),
             divisor: AtomicU64::new(EXPECTED_NODES),
             highest: AtomicU64::new(0),
@@ -66,42 +67,42 @@ impl Process {
         self.inside.divisor.load(Ordering::Relaxed)
     }
 
-    fn counted(&self, count: u64) {
+    fn set_count(&self, count: u64) {
         self.inside.divisor.store(count.max(1), Ordering::Relaxed);
         self.inside.highest.fetch_max(count, Ordering::Relaxed);
     }
 
-    fn is(&self, id: NodeId) {
+    fn set_id(&self, id: NodeId) {
         *self.inside.id.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    fn knows_no_count(&self) {
+    fn forget_count(&self) {
         let highest = self.inside.highest.load(Ordering::Relaxed);
         self.inside.divisor.store(EXPECTED_NODES.max(highest), Ordering::Relaxed);
     }
 }
 
-/// From the machine's side.
+/// A running process, as its machine controls it.
 pub struct Node {
     pub process: Process,
     jobs: UnboundedSender<Job>,
     task: JoinHandle<()>,
-    stands: Arc<Mutex<Stands>>,
+    stands: Arc<Mutex<PauseState>>,
 }
 
-/// When nothing runs, and whether its clock does.
+/// When the process is paused, and whether its clock stops meanwhile.
 #[derive(Clone, Copy, Default)]
-struct Stands {
+struct PauseState {
     from_ns: u64,
     until_ns: u64,
-    /// What its clock has missed, and misses.
+    /// The total time for which its clock was stopped.
     slept_ns: u64,
     sleeps: bool,
 }
 
-impl Stands {
-    /// Whatever happens at the moment itself still happens.
-    fn still(&self, now_ns: u64) -> bool {
+impl PauseState {
+    /// Events at the first instant of the pause still happen.
+    fn is_paused(&self, now_ns: u64) -> bool {
         (self.from_ns + 1..self.until_ns).contains(&now_ns)
     }
 }
@@ -116,7 +117,7 @@ impl Node {
         world.lock().history.began_ns.insert(number, now_ns);
         let process = Process::new(number, id, now_ns);
         let line = Arc::new(Line { world: world.clone(), machine });
-        let (clock, hand) = LocalClock::by_hand();
+        let (clock, hand) = LocalClock::manual();
         let config = Config {
             expected_nodes: EXPECTED_NODES,
             clock,
@@ -128,7 +129,7 @@ impl Node {
             limits.define(&definition).expect("a limit");
         }
         let (jobs, asked) = unbounded_channel();
-        let stands = Arc::new(Mutex::new(Stands::default()));
+        let stands = Arc::new(Mutex::new(PauseState::default()));
         let body = Body {
             service: Box::pin(service.run(std::future::pending())),
             heart: Box::pin(heart(line, limits.clone(), process.clone(), world.clone())),
@@ -151,13 +152,13 @@ impl Node {
         let _ = self.jobs.send(job);
     }
 
-    pub fn stand_still(&self, now_ns: u64, ms: u64, sleeps: bool) -> bool {
+    pub fn pause(&self, now_ns: u64, ms: u64, sleeps: bool) -> bool {
         let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
         if now_ns < stands.until_ns {
             return false;
         }
         let slept_ns = stands.slept_ns + if stands.sleeps { stands.until_ns - stands.from_ns } else { 0 };
-        *stands = Stands { from_ns: now_ns, until_ns: now_ns + ms * MILLI, slept_ns, sleeps };
+        *stands = PauseState { from_ns: now_ns, until_ns: now_ns + ms * MILLI, slept_ns, sleeps };
         true
     }
 
@@ -180,12 +181,12 @@ struct Body {
     began_ns: u64,
     drift_ppm: i64,
     hand: Arc<AtomicU64>,
-    stands: Arc<Mutex<Stands>>,
+    stands: Arc<Mutex<PauseState>>,
     wake: Pin<Box<Sleep>>,
 }
 
 impl Body {
-    fn set_clock(&self, now_ns: u64, stands: &Stands) {
+    fn set_clock(&self, now_ns: u64, stands: &PauseState) {
         let asleep_ns = if stands.sleeps { now_ns.min(stands.until_ns) - stands.from_ns } else { 0 };
         let awake_ns = now_ns - self.began_ns - stands.slept_ns - asleep_ns;
         let drift_ns = i128::from(awake_ns) * i128::from(self.drift_ppm) / 1_000_000;
@@ -209,13 +210,13 @@ impl Future for Body {
         let body = &mut *self;
         let now_ns = body.world.now_ns();
         let stands = *body.stands.lock().unwrap_or_else(PoisonError::into_inner);
-        if stands.still(now_ns) {
+        if stands.is_paused(now_ns) {
             body.wake.as_mut().reset(body.world.at(stands.until_ns));
             let _ = body.wake.as_mut().poll(context);
             return Poll::Pending;
         }
         body.set_clock(now_ns, &stands);
-        // Threads take turns as they like: at times programs run before the drawing task knows what time it is.
+        // Threads run in any order: sometimes programs run before the drawing task has read the time.
         let programs_first = (now_ns / MILLI).is_multiple_of(2);
         if programs_first {
             body.poll_programs(context);
@@ -228,7 +229,7 @@ impl Future for Body {
     }
 }
 
-/// What a member's heartbeat does, as far as limits hear of it.
+/// A member's heartbeat, as far as it affects limits.
 async fn heart(line: Arc<Line>, limits: Limits, process: Process, world: World) {
     let (heartbeat_ms, ttl_ms) = {
         let inner = world.lock();
@@ -244,13 +245,13 @@ async fn heart(line: Arc<Line>, limits: Limits, process: Process, world: World) 
             let join = Request::Join { node, name: "node".into(), heartbeat_ms, ttl_ms, meta: "{}".to_owned() };
             if let Ok(Ok(Reply::Joined(_))) = timeout(deadline, line.call(join)).await {
                 is_member = true;
-                // Until it has heard of it, whatever it lends it lends under the name that it had.
-                process.is(node);
+                // Until the limiter knows the new id, it gives slots under the old one.
+                process.set_id(node);
                 process.inside.trusts_from_ns.store(began_ns, Ordering::Relaxed);
-                process.knows_no_count();
-                limits.trusted();
-                limits.rejoined();
-                limits.named(node);
+                process.forget_count();
+                limits.on_trust_renewed();
+                limits.forget_node_counts();
+                limits.set_node(node);
                 continue;
             }
         } else {
@@ -261,10 +262,10 @@ async fn heart(line: Arc<Line>, limits: Limits, process: Process, world: World) 
                 if is_member {
                     process.inside.trusts_from_ns.store(began_ns, Ordering::Relaxed);
                     let count = world.lock().members.len() as u64;
-                    process.counted(count);
-                    limits.trusted();
-                    limits.counted(count, count);
-                    limits.noticed(status.head.limits);
+                    process.set_count(count);
+                    limits.on_trust_renewed();
+                    limits.set_node_counts(count, count);
+                    limits.on_limits_version(status.head.limits);
                     let wait_ms = world.lock().random.between(heartbeat_ms * 9 / 10, heartbeat_ms * 11 / 10);
                     sleep(Duration::from_millis(wait_ms)).await;
                 }
@@ -276,14 +277,14 @@ async fn heart(line: Arc<Line>, limits: Limits, process: Process, world: World) 
     }
 }
 
-/// Past what a member trusts in, its limits are told.
+/// Informs the limits when the member's trust has ended.
 async fn trust(limits: Limits, process: Process, world: World) {
     let trust_ns = world.lock().plan.ttl_ms * MILLI / 10 * 8;
     let mut told = None;
     loop {
         let from_ns = process.inside.trusts_from_ns.load(Ordering::Relaxed);
         if world.now_ns() >= from_ns + trust_ns && told != Some(from_ns) {
-            limits.cut_off();
+            limits.on_trust_lost();
             told = Some(from_ns);
         }
         let until_ns = if told == Some(from_ns) { world.now_ns() + SECOND / 20 } else { from_ns + trust_ns };

@@ -1,4 +1,5 @@
-//! Many seeds of limits in trouble, on as many threads as there are cores; and the bugs that they must find.
+//! Plays many seeds of limits under faults on as many threads as there are cores; and the planted bugs that they must
+//! find.
 
 use std::{fmt, sync::Mutex, sync::PoisonError};
 
@@ -8,10 +9,10 @@ use super::{
 };
 use crate::campaign::each_seed;
 
-/// From so many seeds on everything that can happen must have happened.
+/// With at least this many seeds, every kind of event must have happened.
 const TELLING: u64 = 100;
 
-/// What a range of seeds came to.
+/// The result of a range of seeds.
 #[derive(Debug, Default)]
 pub struct Report {
     pub seeds: u64,
@@ -30,7 +31,7 @@ impl Report {
         }
     }
 
-    /// Every seed holds, and there was something to hold against.
+    /// Whether every seed keeps the rules, and there were enough events to check.
     pub fn is_good(&self) -> bool {
         self.failed.is_empty() && (self.seeds < TELLING || self.counts.each().iter().all(|(_, count)| *count > 0))
     }
@@ -48,7 +49,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Plays `count` seeds from `start` on; `shown` is told how many are done. Stops early after `failures_max` failures.
+/// Plays `count` seeds from `start` on, and calls `shown` with the number of finished ones. Stops after `failures_max`
+/// failures.
 pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + Sync) -> Report {
     let report = Mutex::new(Report::default());
     each_seed(start, count, |seed| {
@@ -63,7 +65,7 @@ pub fn play(start: u64, count: u64, failures_max: usize, shown: impl Fn(u64) + S
     report
 }
 
-/// How a failed seed is shown: what it drew, what is wrong, and the one command that plays it again.
+/// Describes a failed seed: its plan, its breaches, and the command that plays it again.
 pub fn describe(outcome: &Outcome) -> String {
     use fmt::Write;
     let mut text = format!("{:#?}\n", outcome.plan);
@@ -77,8 +79,8 @@ pub fn describe(outcome: &Outcome) -> String {
     text
 }
 
-/// HV-86: bugs that can be switched on in the limiter, each with a seed that is known to find it.
-/// Of `batch-lives-on` none is known; the scenarios look for it with a load of their own.
+/// HV-86: the bugs that can be planted in the limiter, each with a seed that is known to find it. For `batch-lives-on`
+/// no seed is known; the scenarios find it with a special load.
 pub fn bugs() -> &'static [(&'static str, u64)] {
     &[
         ("pool cap forgotten", 13),

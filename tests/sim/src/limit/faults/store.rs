@@ -1,22 +1,22 @@
-//! The way to the store and back, with all that can become of a question; and the store.
+//! The network path to the store and back, with everything that can happen to a request; and the store.
 
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
 use honeyflow_hive::{
     Capabilities, HiveStore, Reply, Request,
-    contract::limit::{self as ledger, Exact},
+    contract::limit::{self as ledger, ExactTake},
 };
 use honeyflow_runtime::Failure;
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{
-    history::Decided,
+    history::StoreDecision,
     plan::{BOTH, CALENDAR, EXACT, POOL, SLOTS},
     world::{Inner, World},
 };
 
-/// Later than anybody waits.
+/// The extra delay of a late message, longer than a caller waits.
 const LATE_MS: (u64, u64) = (40, 900);
 
 /// The store as one machine reaches it.
@@ -26,7 +26,7 @@ pub struct Line {
 }
 
 #[derive(Clone, Copy)]
-struct Fate {
+struct Delivery {
     there_ms: u64,
     back_ms: u64,
     lost_there: bool,
@@ -36,14 +36,14 @@ struct Fate {
 }
 
 impl Inner {
-    fn fate(&mut self, request: &Request) -> Fate {
+    fn draw_delivery(&mut self, request: &Request) -> Delivery {
         let (low, high) = self.plan.trip_ms;
         let [there_ms, back_ms] = [(); 2].map(|()| self.random.between(low, high));
         let [lost, late, repeated, broken] = match self.healed {
             true => [0; 4],
             false => [self.plan.lost, self.plan.late, self.plan.repeated, self.plan.broken],
         };
-        let mut fate = Fate {
+        let mut fate = Delivery {
             there_ms,
             back_ms,
             lost_there: self.random.per_mille(lost),
@@ -57,7 +57,8 @@ impl Inner {
             *way += more_ms;
             self.history.counts.late += 1;
         }
-        // A change is never repeated by a backend; what a node may ask twice it asks twice here.
+        // A backend never repeats a change by itself. Requests that a node may send twice are sometimes sent twice
+        // here.
         let once = matches!(request, Request::Limit(ledger::Request::Refund(_)) | Request::Join { .. });
         if !once && self.random.per_mille(repeated) {
             fate.again_ms = Some(self.random.between(0, 300));
@@ -70,12 +71,12 @@ impl Inner {
         now_ns < self.away_until_ns
     }
 
-    fn hears(&self, machine: usize, now_ns: u64) -> bool {
+    fn can_send(&self, machine: usize, now_ns: u64) -> bool {
         !self.is_away(now_ns) && now_ns >= self.cut_until_ns[machine]
     }
 
-    fn is_heard(&self, machine: usize, now_ns: u64) -> bool {
-        self.hears(machine, now_ns) && now_ns >= self.deaf_until_ns[machine]
+    fn can_receive(&self, machine: usize, now_ns: u64) -> bool {
+        self.can_send(machine, now_ns) && now_ns >= self.deaf_until_ns[machine]
     }
 
     pub fn apply(&mut self, request: Request, now_ns: u64) -> Result<Reply, Failure> {
@@ -103,7 +104,7 @@ impl Inner {
         let history = &mut self.history;
         match (asked, reply) {
             (ledger::Request::Draw(_), ledger::Reply::Drawn { drawn, .. }) => {
-                history.counts.booked += drawn.iter().flatten().map(|drawn| drawn.booked).sum::<u64>();
+                history.counts.booked += drawn.iter().flatten().map(|drawn| drawn.reserved).sum::<u64>();
             }
             (ledger::Request::Exact { takes, peek: false }, ledger::Reply::Admitted { .. }) => {
                 history.decided.extend(takes.iter().filter_map(|take| decided(take, now_ns, 1)));
@@ -125,21 +126,21 @@ fn known(limit: &str) -> Option<&'static str> {
     [POOL, EXACT, CALENDAR, SLOTS, BOTH[0], BOTH[1]].into_iter().find(|name| *name == limit)
 }
 
-fn decided(take: &Exact, at_ns: u64, sign: i64) -> Option<Decided> {
+fn decided(take: &ExactTake, at_ns: u64, sign: i64) -> Option<StoreDecision> {
     let permits = sign * i64::try_from(take.cost).unwrap_or(i64::MAX);
-    Some(Decided { at_ns, limit: known(&take.limit)?, key: take.key.0, permits })
+    Some(StoreDecision { at_ns, limit: known(&take.limit)?, key: take.key.0, permits })
 }
 
 impl HiveStore for Line {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Reply, Failure>> {
         let (world, machine) = (self.world.clone(), self.machine);
-        let fate = world.lock().fate(&request);
+        let fate = world.lock().draw_delivery(&request);
         let (tell, told) = oneshot::channel();
         tokio::spawn(carry(world, machine, request, fate, tell));
         Box::pin(async move {
             match told.await {
                 Ok(answer) => answer,
-                // Nobody says that nothing comes.
+                // No answer comes, and no error either.
                 Err(_) => pending().await,
             }
         })
@@ -154,7 +155,7 @@ async fn carry(
     world: World,
     machine: usize,
     request: Request,
-    fate: Fate,
+    fate: Delivery,
     tell: oneshot::Sender<Result<Reply, Failure>>,
 ) {
     sleep(Duration::from_millis(fate.there_ms)).await;
@@ -167,7 +168,7 @@ async fn carry(
             drop(tell.send(reset()));
             return;
         }
-        if fate.lost_there || !inner.hears(machine, now_ns) {
+        if fate.lost_there || !inner.can_send(machine, now_ns) {
             inner.history.counts.lost += 1;
             return;
         }
@@ -178,14 +179,14 @@ async fn carry(
         tokio::spawn(async move {
             sleep(Duration::from_millis(again_ms)).await;
             let (mut inner, now_ns) = (world.lock(), world.now_ns());
-            if inner.hears(machine, now_ns) {
+            if inner.can_send(machine, now_ns) {
                 drop(inner.apply(request, now_ns));
             }
         });
     }
     sleep(Duration::from_millis(fate.back_ms)).await;
     let mut inner = world.lock();
-    if fate.lost_back || !inner.is_heard(machine, world.now_ns()) {
+    if fate.lost_back || !inner.can_receive(machine, world.now_ns()) {
         inner.history.counts.lost += 1;
         return;
     }

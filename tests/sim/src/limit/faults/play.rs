@@ -1,4 +1,4 @@
-//! Plays a plan, heals the world, and asks every node whether it gives what it should.
+//! Plays a plan, heals the world, and checks that every node then gives what it should.
 
 use std::{
     cmp::Reverse,
@@ -19,14 +19,14 @@ use super::{
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Happening {
-    Ask { machine: usize, what: What },
+    Ask { machine: usize, what: JobKind },
     Fault(Fault),
     Starts { machine: usize },
     Bury,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum JobKind {
     Pool,
     Store,
     All,
@@ -43,7 +43,7 @@ struct Cast {
     order: u64,
 }
 
-/// What happened, what is wrong already, and how long it took.
+/// Returns the history, the breaches found so far, and how long it took.
 pub async fn play(plan: &Plan) -> (History, Vec<Breach>, u64) {
     let world = World::new(plan);
     let mut cast = Cast {
@@ -58,7 +58,7 @@ pub async fn play(plan: &Plan) -> (History, Vec<Breach>, u64) {
     for machine in 0..plan.nodes {
         let at_ns = world.lock().random.below(300) * MILLI;
         cast.push(at_ns, Happening::Starts { machine });
-        for what in [What::Pool, What::Store, What::All, What::Slots] {
+        for what in [JobKind::Pool, JobKind::Store, JobKind::All, JobKind::Slots] {
             cast.ask_later(machine, what, at_ns);
         }
     }
@@ -73,7 +73,7 @@ pub async fn play(plan: &Plan) -> (History, Vec<Breach>, u64) {
     (std::mem::take(&mut inner.history), breaches, end_ns)
 }
 
-/// How many ask where one would: a lull of nearly half a second, and what has gathered in it.
+/// How many requests come in place of one: none in a lull of nearly half a second, and after it all that have gathered.
 fn times(lulls: bool, now_ns: u64) -> u64 {
     match now_ns % (2 * SECOND) / MILLI {
         _ if !lulls => 1,
@@ -90,13 +90,13 @@ impl Cast {
         self.queue.push(Reverse((at_ns, self.order)));
     }
 
-    /// So many a second of each kind, on all nodes together.
-    fn ask_later(&mut self, machine: usize, what: What, now_ns: u64) {
+    /// Schedules the next job of this kind, by its rate per second on all nodes together.
+    fn ask_later(&mut self, machine: usize, what: JobKind, now_ns: u64) {
         let all = match what {
-            What::Pool => self.plan.pool.0 as f64 * self.plan.demand as f64 / 100.0,
-            What::Store => 70.0,
-            What::All => 8.0,
-            What::Slots => 30.0,
+            JobKind::Pool => self.plan.pool.0 as f64 * self.plan.demand as f64 / 100.0,
+            JobKind::Store => 70.0,
+            JobKind::All => 8.0,
+            JobKind::Slots => 30.0,
         };
         let mut inner = self.world.lock();
         let wait = -(1.0 - inner.random.unit()).ln() / all * self.plan.nodes as f64 * SECOND as f64;
@@ -127,10 +127,10 @@ impl Cast {
                 let random = &mut self.world.lock().random;
                 for _ in 0..times(self.plan.lulls, now_ns) {
                     node.ask(match what {
-                        What::Pool => Job::of_pool(random, 4),
-                        What::Store => Job::of_store(random),
-                        What::All => Job::All { cost: random.between(1, 2) },
-                        What::Slots => Job::of_slots(random),
+                        JobKind::Pool => Job::of_pool(random, 4),
+                        JobKind::Store => Job::of_store(random),
+                        JobKind::All => Job::All { cost: random.between(1, 2) },
+                        JobKind::Slots => Job::of_slots(random),
                     });
                 }
             }
@@ -160,11 +160,11 @@ impl Cast {
             }
             Fault::Pause { machine, ms } => {
                 let Some(node) = &self.nodes[machine] else { return };
-                node.stand_still(now_ns, ms, false);
+                node.pause(now_ns, ms, false);
             }
             Fault::Sleep { machine, ms } => {
                 let Some(node) = &self.nodes[machine] else { return };
-                if node.stand_still(now_ns, ms, true) {
+                if node.pause(now_ns, ms, true) {
                     inner.history.excuses.push(Excuse::Slept { until_ns: now_ns + ms * MILLI });
                 }
             }
@@ -177,7 +177,7 @@ impl Cast {
         }
     }
 
-    /// No more faults; everybody is up. Then everything must be there again, for everybody.
+    /// Ends all faults and starts all nodes. Then every node must be able to take everything again.
     async fn heal(&mut self) -> Vec<Breach> {
         let world = self.world.clone();
         {
@@ -192,7 +192,7 @@ impl Cast {
                 self.happen(Happening::Starts { machine }, world.now_ns());
             }
         }
-        // Whoever is paused wakes up; the dead are buried, what was booked and lent has ended.
+        // Paused nodes wake up, expired nodes are removed, and reservations and lent slots have ended.
         let quiet_ns = world.now_ns() + 2 * self.plan.ttl_ms * MILLI + 5 * SECOND;
         while world.now_ns() < quiet_ns {
             tokio::time::sleep(Duration::from_millis(250)).await;

@@ -1,21 +1,21 @@
-//! A member of the hive with a connection of its own, asking one thing at a time.
+//! A member of the hive with its own connection, which sends one request at a time.
 
 use std::sync::Arc;
 
 use honeyflow_event::{Epoch, Name};
 use honeyflow_hive::{
     HiveStore, NodeId, Reply, Request, Term,
-    contract::{Burial, Claim, Events, Held, LeaseRow, Mint, NodeRow, State, Status, View, limit},
+    contract::{Claim, Events, HeldLease, LeaseRow, Mint, NodeRow, Removal, State, Status, View, limit},
     member,
 };
 use uuid::Uuid;
 
 use super::HEARTBEAT_MS;
 
-pub struct Bee {
+pub struct TestMember {
     pub hive: Arc<dyn HiveStore>,
     pub id: NodeId,
-    /// Of the server, as its join was told.
+    /// The server's lineage, as the reply to the join said.
     pub lineage: Name,
 }
 
@@ -28,8 +28,8 @@ pub fn join(node: NodeId, name: &str, ttl_ms: u64) -> Request {
 }
 
 pub async fn call(hive: &dyn HiveStore, request: Request) -> Reply {
-    let asked = format!("{request:?}");
-    hive.call(request).await.unwrap_or_else(|failure| panic!("{asked}: {failure:?}"))
+    let text = format!("{request:?}");
+    hive.call(request).await.unwrap_or_else(|failure| panic!("{text}: {failure:?}"))
 }
 
 pub async fn view(hive: &dyn HiveStore) -> View {
@@ -39,7 +39,7 @@ pub async fn view(hive: &dyn HiveStore) -> View {
     }
 }
 
-pub fn leading() -> State {
+pub fn eligible_state() -> State {
     State { ready: true, eligible: true, ..State::default() }
 }
 
@@ -50,12 +50,12 @@ pub fn epoch_of(reply: &Reply) -> Epoch {
     }
 }
 
-impl Bee {
-    pub async fn join(hive: Arc<dyn HiveStore>, name: &str, ttl_ms: u64) -> Bee {
+impl TestMember {
+    pub async fn join(hive: Arc<dyn HiveStore>, name: &str, ttl_ms: u64) -> TestMember {
         let id = fresh_id();
         let Reply::Joined(status) = call(&*hive, join(id, name, ttl_ms)).await else { panic!("not joined") };
         assert!(status.member && status.renewed, "{status:?}");
-        Bee { hive, id, lineage: status.head.server.into() }
+        TestMember { hive, id, lineage: status.head.server.into() }
     }
 
     pub async fn call(&self, request: Request) -> Reply {
@@ -70,7 +70,7 @@ impl Bee {
     }
 
     pub async fn beat(&self) -> Status {
-        self.beat_with(leading()).await
+        self.beat_with(eligible_state()).await
     }
 
     pub async fn beat_with(&self, state: State) -> Status {
@@ -81,7 +81,7 @@ impl Bee {
     }
 
     pub async fn read_only(&self) -> Status {
-        match self.call(Request::Beat { node: self.id, read_only: true, state: leading() }).await {
+        match self.call(Request::Beat { node: self.id, read_only: true, state: eligible_state() }).await {
             Reply::Beat(status) => *status,
             other => panic!("{other:?}"),
         }
@@ -91,7 +91,7 @@ impl Bee {
         view(&*self.hive).await
     }
 
-    /// Its row, as others see it.
+    /// The member's row, as other members see it.
     pub async fn row(&self) -> Option<NodeRow> {
         self.view().await.nodes.into_iter().find(|row| row.id == self.id)
     }
@@ -128,44 +128,44 @@ impl Bee {
         epoch_of(&self.call(self.claim(lease, seen)).await)
     }
 
-    /// As [`Bee::take`], with the term that it gives.
+    /// Like [`TestMember::take`], but returns the term.
     pub async fn term(&self, lease: &str) -> Term {
-        member::take_as_member(&*self.hive, self.id, lease).await.expect("a free lease is given")
+        member::take_as_member(&*self.hive, self.id, lease).await.expect("a free lease is granted")
     }
 
-    pub fn over(&self, lease: &str, epoch: Epoch, heir: NodeId) -> Request {
+    pub fn transfer_request(&self, lease: &str, epoch: Epoch, successor: NodeId) -> Request {
         let claims = vec![Claim::new(lease.into(), epoch)];
-        Request::HandOver { node: self.id, heir, claims, cause: "moving".into(), mint: self.mint() }
+        Request::HandOver { node: self.id, successor, claims, cause: "moving".into(), mint: self.mint() }
     }
 
     pub async fn release(&self, lease: &str, epoch: Epoch) -> bool {
-        let held = vec![Held { lease: lease.into(), epoch }];
+        let held = vec![HeldLease { lease: lease.into(), epoch }];
         match self.call(Request::Release { node: self.id, held, cause: "done".into() }).await {
             Reply::Released(released) => !released.is_empty(),
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn burial(dead: NodeId, beat: u64, silent: bool) -> Burial {
-        Burial { node: dead, beat, silent, cause: "silence".into() }
+    pub fn removal(dead: NodeId, beat: u64, silent: bool) -> Removal {
+        Removal { node: dead, beat, silent, cause: "silence".into() }
     }
 
-    pub async fn buries(&self, dead: NodeId, beat: u64, silent: bool) -> bool {
-        match self.call(Request::Bury { nodes: vec![Bee::burial(dead, beat, silent)] }).await {
-            Reply::Buried(buried) => buried == [dead],
+    pub async fn removes(&self, dead: NodeId, beat: u64, silent: bool) -> bool {
+        match self.call(Request::Remove { nodes: vec![TestMember::removal(dead, beat, silent)] }).await {
+            Reply::Removed(removed) => removed == [dead],
             other => panic!("{other:?}"),
         }
     }
 
-    /// Its process dies; its row stays.
-    pub fn dies(self) -> NodeId {
+    /// The member's process dies; its row stays.
+    pub fn crash(self) -> NodeId {
         self.id
     }
 
-    /// Buries one that has died and expired. A kernel may take a moment to let go of its lock.
-    pub async fn buries_in_time(&self, dead: NodeId, beat: u64) -> bool {
+    /// Removes a member that has died and expired. The kernel may take a moment to free its lock.
+    pub async fn removes_in_time(&self, dead: NodeId, beat: u64) -> bool {
         for _ in 0..500 {
-            if self.buries(dead, beat, false).await {
+            if self.removes(dead, beat, false).await {
                 return true;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;

@@ -1,30 +1,30 @@
-//! Counts the requests in what a client says, whatever the sizes: signs of life are no requests, and on a quiet connection
-//! there are more of them. Versions 4 and 5, nothing compressed.
+//! Counts the requests in a client's bytes, in pieces of any size. Keep-alive messages do not count as requests; a
+//! quiet connection sends more of them. It reads versions 4 and 5, uncompressed.
 
-use super::speak::{heard, opcode};
+use super::protocol::{next_request, opcode};
 
 #[derive(Default)]
-pub struct Tap {
-    /// What has not come whole.
+pub struct RequestCounter {
+    /// Bytes of an incomplete message.
     bytes: Vec<u8>,
-    /// The same out of segments, which version 5 has after the greeting.
+    /// Bytes of an incomplete message from segments, which version 5 uses after the handshake.
     messages: Vec<u8>,
     in_segments: bool,
 }
 
 const VERSION_WITH_SEGMENTS: u8 = 5;
-/// Length, flag and their checksum; and the payload's.
+/// The header holds the length, a flag and their checksum; the trailer holds the payload's checksum.
 const SEGMENT_HEADER_BYTES: usize = 6;
 const SEGMENT_TRAILER_BYTES: usize = 4;
 const SEGMENT_LENGTH_MAX: usize = (1 << 17) - 1;
 
-impl Tap {
-    /// How many requests have come whole with these bytes.
-    pub fn hear(&mut self, bytes: &[u8]) -> u64 {
+impl RequestCounter {
+    /// Returns how many requests these bytes complete.
+    pub fn add_bytes(&mut self, bytes: &[u8]) -> u64 {
         self.bytes.extend_from_slice(bytes);
         let mut requests = 0;
         while !self.in_segments
-            && let Some((version, opcode, end)) = next(&self.bytes)
+            && let Some((version, opcode, end)) = first_message(&self.bytes)
         {
             requests += u64::from(is_request(opcode));
             self.bytes.drain(..end);
@@ -35,7 +35,7 @@ impl Tap {
                 self.messages.extend_from_slice(&self.bytes[payload.clone()]);
                 self.bytes.drain(..payload.end + SEGMENT_TRAILER_BYTES);
             }
-            while let Some((_, opcode, end)) = next(&self.messages) {
+            while let Some((_, opcode, end)) = first_message(&self.messages) {
                 requests += u64::from(is_request(opcode));
                 self.messages.drain(..end);
             }
@@ -48,12 +48,12 @@ fn is_request(code: u8) -> bool {
     matches!(code, opcode::QUERY | opcode::EXECUTE)
 }
 
-/// Version, opcode and length of the first message, if that has come whole.
-fn next(bytes: &[u8]) -> Option<(u8, u8, usize)> {
-    heard(bytes).map(|(message, end)| (message.version, message.opcode, end))
+/// Version, opcode and length of the first message, if it is complete.
+fn first_message(bytes: &[u8]) -> Option<(u8, u8, usize)> {
+    next_request(bytes).map(|(message, end)| (message.version, message.opcode, end))
 }
 
-/// Where the payload of the first segment is, if that has come whole.
+/// The range of the first segment's payload, if the segment is complete.
 fn segment(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
     let [first, second, third, ..] = bytes.first_chunk::<SEGMENT_HEADER_BYTES>()?;
     let length = u32::from_le_bytes([*first, *second, *third, 0]) as usize & SEGMENT_LENGTH_MAX;
@@ -65,7 +65,7 @@ fn segment(bytes: &[u8]) -> Option<std::ops::Range<usize>> {
 mod tests {
     use super::*;
 
-    fn said(version: u8, code: u8, body: &[u8]) -> Vec<u8> {
+    fn frame(version: u8, code: u8, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![version, 0, 0, 1, code];
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(body);
@@ -77,20 +77,24 @@ mod tests {
         [&length.to_le_bytes()[..3], &[0; 3], payload, &[0; 4]].concat()
     }
 
-    /// PL-162 PL-179: however the bytes arrive.
+    /// PL-162 PL-179: the count does not depend on how the bytes arrive.
     #[test]
-    fn requests_are_counted_and_signs_of_life_are_not() {
+    fn requests_are_counted_and_keep_alive_messages_are_not() {
         let greeting =
-            |version| [said(version, opcode::OPTIONS, &[]), said(version, opcode::STARTUP, &[7; 20])].concat();
-        let (put, life) =
-            (|version| said(version, opcode::EXECUTE, &[9; 100]), |version| said(version, opcode::OPTIONS, &[]));
-        let four = [greeting(4), put(4), life(4), said(4, opcode::QUERY, &[1; 30]), put(4)].concat();
-        let (one, more) = ([put(5), life(5), put(5)].concat(), put(5));
+            |version| [frame(version, opcode::OPTIONS, &[]), frame(version, opcode::STARTUP, &[7; 20])].concat();
+        let (put, keep_alive) =
+            (|version| frame(version, opcode::EXECUTE, &[9; 100]), |version| frame(version, opcode::OPTIONS, &[]));
+        let four = [greeting(4), put(4), keep_alive(4), frame(4, opcode::QUERY, &[1; 30]), put(4)].concat();
+        let (one, more) = ([put(5), keep_alive(5), put(5)].concat(), put(5));
         // The last message is spread over two segments.
         let five = [greeting(5), in_segment(&one), in_segment(&more[..50]), in_segment(&more[50..])].concat();
         for (bytes, step) in [(&four, 1), (&four, 7), (&four, 1000), (&five, 1), (&five, 13), (&five, 1000)] {
-            let mut tap = Tap::default();
-            assert_eq!(bytes.chunks(step).map(|part| tap.hear(part)).sum::<u64>(), 3, "in parts of {step}");
+            let mut counter = RequestCounter::default();
+            assert_eq!(
+                bytes.chunks(step).map(|part| counter.add_bytes(part)).sum::<u64>(),
+                3,
+                "in pieces of {step} bytes"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A server's side of the protocol, version 4, as much of it as a table with a number for each key takes. Written by
-//! hand: what it shares with the library under test is the specification.
+//! The server's side of the CQL protocol, version 4: as much of it as a table with one number per key needs. It is
+//! written by hand, so that it shares with the library under test only the specification.
 
 use std::net::Ipv4Addr;
 
@@ -19,7 +19,7 @@ pub mod opcode {
 pub const VERSION: u8 = 4;
 pub const HEADER_BYTES: usize = 9;
 
-/// The types of columns that are spoken of here.
+/// The column types that the scripted servers use.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Bigint,
@@ -121,20 +121,20 @@ pub fn inet(address: Ipv4Addr) -> Vec<u8> {
     address.octets().to_vec()
 }
 
-/// A request that has come whole.
-pub struct Heard<'b> {
+/// A completely received request.
+pub struct Request<'b> {
     pub version: u8,
     pub stream: [u8; 2],
     pub opcode: u8,
     pub body: &'b [u8],
 }
 
-/// The next request in the bytes, and how many it takes.
-pub fn heard(bytes: &[u8]) -> Option<(Heard<'_>, usize)> {
+/// The first request in the bytes, and its length; None if it is incomplete.
+pub fn next_request(bytes: &[u8]) -> Option<(Request<'_>, usize)> {
     let [version, _, high, low, opcode, length @ ..] = bytes.first_chunk::<HEADER_BYTES>()?;
     let end = HEADER_BYTES + u32::from_be_bytes(*length) as usize;
     let body = bytes.get(HEADER_BYTES..end)?;
-    Some((Heard { version: *version, stream: [*high, *low], opcode: *opcode, body }, end))
+    Some((Request { version: *version, stream: [*high, *low], opcode: *opcode, body }, end))
 }
 
 /// The text of a QUERY or PREPARE.

@@ -1,4 +1,5 @@
-//! Where a campaign takes place: a server of its own, or a folder, for hives and for the log.
+//! Where the stores of a campaign are: a server that only the campaign uses, or a folder, for the hives and for the
+//! log.
 
 use std::{net::SocketAddr, str::FromStr, sync::Arc};
 
@@ -16,13 +17,13 @@ pub enum Backend {
     Postgres,
     Mysql,
     Redis,
-    /// PostgreSQL, with a pooler in transaction mode before it.
+    /// PostgreSQL behind a pooler in transaction mode.
     Pgbouncer,
 }
 
 impl Backend {
     pub const ALL: &[Backend] = &[Backend::Sqlite, Backend::Postgres, Backend::Mysql, Backend::Redis];
-    /// Where campaigns take place.
+    /// The backends on which campaigns run.
     pub const WITH_POOLER: &[Backend] =
         &[Backend::Sqlite, Backend::Postgres, Backend::Mysql, Backend::Redis, Backend::Pgbouncer];
 
@@ -36,7 +37,7 @@ impl Backend {
         }
     }
 
-    /// Whether a transaction can be stopped in the middle and others go on.
+    /// Whether the other nodes go on while a transaction is stopped in its middle.
     pub fn has_server(self) -> bool {
         self != Backend::Sqlite
     }
@@ -48,37 +49,37 @@ impl FromStr for Backend {
     fn from_str(word: &str) -> Result<Backend, String> {
         let names: Vec<&str> = Backend::WITH_POOLER.iter().map(|backend| backend.name()).collect();
         let found = Backend::WITH_POOLER.iter().find(|backend| backend.name() == word);
-        found.copied().ok_or_else(|| format!("no backend is called `{word}`; there are {}", names.join(", ")))
+        found.copied().ok_or_else(|| format!("unknown backend `{word}`; known are {}", names.join(", ")))
     }
 }
 
 #[derive(Clone)]
-pub struct Place {
+pub struct StoreLocation {
     pub backend: Backend,
-    /// Of the server; on SQLite a folder, in which every hive has a file.
+    /// The server's URL; for SQLite a folder, in which each hive has a file.
     pub url: String,
 }
 
-/// Whoever has made a place keeps this: with it the place is gone.
-pub enum Made {
+/// Keeps what was created for a campaign: dropping it deletes the folder or stops the servers.
+pub enum LocationGuard {
     Folder(String),
-    /// Dropped in this order.
+    /// The servers, stopped in this order.
     Servers(Vec<Throwaway>),
 }
 
-/// Every node of every hive has a few.
+/// Enough for all hives: every node uses a few.
 const CONNECTIONS: &str = "1500";
 
-impl Place {
-    /// A fresh one.
+impl StoreLocation {
+    /// Creates a folder, or starts a server, for one campaign.
     ///
     /// # Errors
     /// If the server is not installed, or does not start.
-    pub fn prepare(backend: Backend) -> Result<(Place, Made), String> {
-        let (url, made) = match backend {
+    pub fn prepare(backend: Backend) -> Result<(StoreLocation, LocationGuard), String> {
+        let (url, guard) = match backend {
             Backend::Sqlite => {
                 let folder = sqlite::make_folder()?;
-                (folder.clone(), Made::Folder(folder))
+                (folder.clone(), LocationGuard::Folder(folder))
             }
             Backend::Postgres => start(Server::Postgres, &["-c", &format!("max_connections={CONNECTIONS}")])?,
             Backend::Mysql => start(Server::Mariadb, &[&format!("--max-connections={CONNECTIONS}")])?,
@@ -90,23 +91,23 @@ impl Place {
             Backend::Mysql => mysql::make(&url)?,
             Backend::Sqlite | Backend::Redis => {}
         }
-        Ok((Place { backend, url }, made))
+        Ok((StoreLocation { backend, url }, guard))
     }
 
-    /// One that another process has made.
-    pub fn known(backend: Backend, url: &str) -> Place {
-        Place { backend, url: url.to_owned() }
+    /// The location that another process has prepared.
+    pub fn at_url(backend: Backend, url: &str) -> StoreLocation {
+        StoreLocation { backend, url: url.to_owned() }
     }
 
-    /// Of the server.
+    /// The server's address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.authority()?.parse().ok()
     }
 
-    /// The same server, at another address.
-    pub fn at(&self, address: SocketAddr) -> Place {
-        let url = self.authority().map(|known| self.url.replacen(known, &address.to_string(), 1));
-        Place { backend: self.backend, url: url.unwrap_or_else(|| self.url.clone()) }
+    /// The same server, reached at another address.
+    pub fn at_address(&self, address: SocketAddr) -> StoreLocation {
+        let url = self.authority().map(|own| self.url.replacen(own, &address.to_string(), 1));
+        StoreLocation { backend: self.backend, url: url.unwrap_or_else(|| self.url.clone()) }
     }
 
     fn authority(&self) -> Option<&str> {
@@ -138,14 +139,14 @@ impl Place {
         }
     }
 
-    /// The store forgets everything about a hive but what was written under its leases.
+    /// Makes the store forget a hive, except what was written to the log.
     ///
     /// # Errors
-    /// If that cannot be done, as on a store that keeps what it was told.
-    pub fn forget(&self, hive: &str) -> Result<(), String> {
+    /// If it cannot be done, as on a store that is durable.
+    pub fn forget_hive(&self, hive: &str) -> Result<(), String> {
         match self.backend {
             Backend::Redis => redis::forget(&self.url, hive),
-            _ => Err(format!("{} forgets nothing", self.backend.name())),
+            _ => Err(format!("{} cannot forget a hive", self.backend.name())),
         }
     }
 
@@ -161,24 +162,24 @@ impl Place {
     }
 }
 
-impl Drop for Made {
+impl Drop for LocationGuard {
     fn drop(&mut self) {
-        if let Made::Folder(folder) = self {
+        if let LocationGuard::Folder(folder) = self {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
 
-fn start(server: Server, arguments: &[&str]) -> Result<(String, Made), String> {
-    let started = throwaway(server, arguments).ok_or_else(|| format!("{server} cannot be had"))?;
-    Ok((started.url().to_owned(), Made::Servers(vec![started])))
+fn start(server: Server, arguments: &[&str]) -> Result<(String, LocationGuard), String> {
+    let started = throwaway(server, arguments).ok_or_else(|| format!("{server} is not available"))?;
+    Ok((started.url().to_owned(), LocationGuard::Servers(vec![started])))
 }
 
-fn start_behind_pooler() -> Result<(String, Made), String> {
-    let most = format!("max_connections={CONNECTIONS}");
-    let server = throwaway(Server::Postgres, &["-c", &most]).ok_or("postgres cannot be had")?;
-    let pooler = throwaway_pgbouncer(&server).ok_or("pgbouncer cannot be had")?;
-    Ok((pooler.url().to_owned(), Made::Servers(vec![pooler, server])))
+fn start_behind_pooler() -> Result<(String, LocationGuard), String> {
+    let max_connections = format!("max_connections={CONNECTIONS}");
+    let server = throwaway(Server::Postgres, &["-c", &max_connections]).ok_or("postgres is not available")?;
+    let pooler = throwaway_pgbouncer(&server).ok_or("pgbouncer is not available")?;
+    Ok((pooler.url().to_owned(), LocationGuard::Servers(vec![pooler, server])))
 }
 
 #[cfg(test)]
@@ -186,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_seen_through_another_address() {
+    fn a_url_can_point_to_another_address() {
         for (url, seen) in [
             ("redis://127.0.0.1:7000/", "redis://127.0.0.1:7001/"),
             ("postgres://me:127.0.0.1@127.0.0.1:7000/db", "postgres://me:127.0.0.1@127.0.0.1:7001/db"),
         ] {
-            let place = Place::known(Backend::Redis, url);
-            assert_eq!(place.address(), Some(SocketAddr::from(([127, 0, 0, 1], 7000))));
-            assert_eq!(place.at(SocketAddr::from(([127, 0, 0, 1], 7001))).url, seen);
+            let location = StoreLocation::at_url(Backend::Redis, url);
+            assert_eq!(location.address(), Some(SocketAddr::from(([127, 0, 0, 1], 7000))));
+            assert_eq!(location.at_address(SocketAddr::from(([127, 0, 0, 1], 7001))).url, seen);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all of them share: time, numbers, the store's rows and its clock, and who cannot be reached.
+//! What all nodes share: time, random numbers, the store's rows and its clock, and which nodes are unreachable.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use honeyflow_hive::{
         QUEEN,
         limit::{self as ledger, Rule},
     },
-    limit::{Definition, Terms, service::change::BOOKED_MS},
+    limit::{Definition, Terms, service::change::RESERVED_MS},
 };
 use honeyflow_hive_memory::Rows;
 use honeyflow_invariant::Breach;
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::random::Random;
 
-/// Four seconds before the turn of an hour, so that one falls into every run.
+/// Four seconds before the start of an hour, so that every run contains one.
 const BASE_MS: u64 = 1_000 * 3_600_000 - 4_000;
 
 #[derive(Clone)]
@@ -39,14 +39,14 @@ pub struct Inner {
     pub plan: Plan,
     pub random: Random,
     pub rows: Rows,
-    /// The store's clock, beside the time that has passed.
+    /// How far the store's clock is ahead of the simulated time.
     pub ahead_ms: i64,
     pub away_until_ns: u64,
     pub cut_until_ns: Vec<u64>,
     pub deaf_until_ns: Vec<u64>,
-    /// No more faults.
+    /// Whether faults are over.
     pub healed: bool,
-    /// When the store last heard of each.
+    /// When the store last received a heartbeat of each member.
     pub members: BTreeMap<NodeId, u64>,
     pub history: History,
     ids: u128,
@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// The clock that never stands still.
+/// The clock that never stops.
 impl Clock for World {
     fn now(&self) -> Moment {
         Moment(self.now_ns() / 1000)
@@ -100,7 +100,7 @@ impl Inner {
         NodeId(Uuid::from_u128(self.ids))
     }
 
-    /// The store's clock moves; what is in force by it is looked at before and after.
+    /// Steps the store's clock. It determines the definitions in force before and after the step.
     pub fn step_clock(&mut self, by_ms: i64, now_ns: u64) {
         self.look_at_laws(now_ns);
         self.ahead_ms += by_ms;
@@ -111,7 +111,7 @@ impl Inner {
         }
     }
 
-    /// Every row is lost, as a store in memory may lose it; leases that stand without a view tell that something was.
+    /// Loses every row, as a store in memory may. Leases without a view show afterwards that rows were lost.
     pub fn forget(&mut self, now_ns: u64) {
         self.look_at_laws(now_ns);
         self.rows.wipe();
@@ -124,7 +124,7 @@ impl Inner {
         self.history.counts.forgotten += 1;
     }
 
-    /// Whoever was silent for its time to live is gone, and what it held with it.
+    /// Removes members that were silent for their time to live, with what they held.
     pub fn bury(&mut self, now_ns: u64) {
         let ttl_ns = self.plan.ttl_ms * MILLI;
         let dead: Vec<NodeId> =
@@ -136,22 +136,22 @@ impl Inner {
         }
     }
 
-    /// Somebody sets the pool's limit by hand.
+    /// Sets the pool's limit, as an operator does.
     pub fn set(&mut self, rate: u64, burst: u64, now_ns: u64) {
-        let told = Terms::of(&definitions(&self.plan)[0]).expect("terms");
+        let told = Terms::from_definition(&definitions(&self.plan)[0]).expect("terms");
         let permits = (told.rate.permits * rate / 100).max(1);
         let rule = Rule::rate(permits, told.rate.period_ms, (told.burst * burst / 100).max(1));
         let asked = Request::Limit(ledger::Request::Limits);
         let Ok(Reply::Limit(ledger::Reply::Limits { limits, .. })) = self.apply(asked, now_ns) else { return };
         let Some(known) = limits.iter().find(|limit| &*limit.name == POOL) else { return };
         let was = Some(known.next.unwrap_or(known.now).version);
-        let set = ledger::Request::Set { limit: POOL.into(), was, rule, after_ms: BOOKED_MS };
+        let set = ledger::Request::Set { limit: POOL.into(), was, rule, after_ms: RESERVED_MS };
         if let Ok(Reply::Limit(ledger::Reply::Set { .. })) = self.apply(Request::Limit(set), now_ns) {
             self.history.counts.changed += 1;
         }
     }
 
-    /// HV-68: all slots that members have lent are no more than there are.
+    /// HV-68: all members together never hold more slots than there are.
     pub fn lend(&mut self, id: NodeId, slots: u64) {
         if !self.members.contains_key(&id) {
             return;
@@ -177,7 +177,7 @@ impl Inner {
     }
 }
 
-/// As every process is told.
+/// The definitions that every process is configured with.
 pub fn definitions(plan: &Plan) -> Vec<Definition> {
     let parse = |name: &str, quota: &str| Definition::parse(name, quota).expect("a quota");
     vec![

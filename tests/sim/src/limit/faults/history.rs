@@ -1,4 +1,4 @@
-//! What happened, as far as somebody has to answer for it.
+//! The history of a seed, as far as the checks need it.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use honeyflow_hive::{
     contract::limit::{Rule, Window},
 };
 
-/// Permits that a program was given.
+/// Permits that a program got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct TakenPermits {
     pub asked_ns: u64,
     pub at_ns: u64,
-    /// A process: a machine that starts again is another one.
+    /// The process: a restarted machine is another process.
     pub process: u64,
     pub limit: &'static str,
     pub key: &'static str,
-    /// Less what went back unused.
+    /// The permits without those that were given back unused.
     pub permits: u64,
-    /// Of the node's own share, which was a part in so many then.
+    /// If the permits came from the node's own share, the divisor of that share.
     pub share: Option<u64>,
-    /// The quota's window, if question and answer lie in one.
+    /// The quota's window, if request and answer are in the same one.
     pub window: Option<Window>,
 }
 
-/// What the store decided by itself; what came back is negative.
+/// Permits that the store itself decided; refunds are negative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Decided {
+pub struct StoreDecision {
     pub at_ns: u64,
     pub limit: &'static str,
     pub key: u128,
@@ -38,37 +38,38 @@ pub struct Decided {
 pub enum Excuse {
     /// The store lost its rows.
     Forgot { at_ns: u64 },
-    /// Its clock went ahead by so much.
+    /// The store's clock stepped ahead.
     Ahead { at_ns: u64, by_ms: u64 },
-    /// A node woke up whose clock had stood still.
+    /// A node woke up whose clock had been stopped.
     Slept { until_ns: u64 },
 }
 
-/// What a limit was, from when on.
+/// A definition, and since when it was in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Force {
     pub from_ns: u64,
     pub rule: Rule,
 }
 
-/// What a node may go by that hears nothing more from the store.
+/// A definition that a node without the store may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hearsay {
-    /// The earliest that it could be in force anywhere: whoever reads of a change goes by the store's clock of that moment.
+    /// The earliest time at which it could be in force anywhere: a node that reads a change uses the store's clock of
+    /// that moment.
     pub from_ns: u64,
-    /// When the store had it no more: who starts later has never heard of it.
+    /// When the store lost it: a process that starts later cannot know it.
     pub gone_ns: u64,
     pub rule: Rule,
 }
 
-/// Definitions as the store has them, by its own clock.
+/// The definitions of the store, by its own clock.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     now: Option<Rule>,
     next: Option<(u64, Rule)>,
     looked_ns: u64,
     pub in_force: Vec<Force>,
-    /// All that was ever to be read there, also what the store forgot before it was in force.
+    /// All definitions that nodes could ever read, also those that the store lost before they were in force.
     pub hearsay: Vec<Hearsay>,
 }
 
@@ -79,7 +80,7 @@ impl Law {
         match self.now {
             None => {
                 self.now = Some(rule);
-                // Every process was told the same, and needs no store for it.
+                // Every process has the first definition from its configuration, without the store.
                 hearsay.from_ns = 0;
             }
             Some(_) => {
@@ -95,7 +96,7 @@ impl Law {
         self.look(now_ns, hive_ms);
     }
 
-    /// The store has forgotten; what was in force stays so until somebody defines it anew.
+    /// The store has lost its definitions; the one in force stays so until a node defines it again.
     pub fn forget(&mut self, now_ns: u64) {
         (self.now, self.next) = (None, None);
         self.end_hearsay(self.hearsay.len(), now_ns);
@@ -105,7 +106,7 @@ impl Law {
         self.hearsay[..count].iter_mut().for_each(|one| one.gone_ns = one.gone_ns.min(now_ns));
     }
 
-    /// Which one is in force by now, and since when.
+    /// Determines which definition is in force now, and since when.
     pub fn look(&mut self, now_ns: u64, hive_ms: u64) {
         let Some(now) = self.now else { return };
         if let (Some((effective_ms, _)), Some(coming)) = (self.next, self.hearsay.last_mut()) {
@@ -115,7 +116,7 @@ impl Law {
         let rule = coming.map_or(now, |(_, rule)| rule);
         let last = self.in_force.last().copied();
         if last.is_none_or(|last| last.rule != rule) {
-            // Since the last look the clock has moved by itself, or else there is no time in between.
+            // Since the last call the clock has only run normally; before a clock step this function is called too.
             let late_ns =
                 coming.map_or(0, |(effective_ms, _)| (hive_ms - effective_ms) * 1_000_000 + now_ns % 1_000_000);
             let from_ns = now_ns.saturating_sub(late_ns).max(self.looked_ns);
@@ -127,21 +128,21 @@ impl Law {
 
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    pub taken: Vec<Taken>,
-    pub decided: Vec<Decided>,
+    pub taken: Vec<TakenPermits>,
+    pub decided: Vec<StoreDecision>,
     pub excuses: Vec<Excuse>,
     pub laws: BTreeMap<&'static str, Law>,
     /// When each process began.
     pub began_ns: BTreeMap<u64, u64>,
-    /// Slots in use now, by the name under which they were lent.
+    /// Slots in use now, by the node id under which they were given.
     pub slots: BTreeMap<NodeId, u64>,
     pub breaches: Vec<honeyflow_invariant::Breach>,
     pub counts: Counts,
-    /// The clock went back: windows of the calendar came twice.
+    /// Whether the clock went back, so that windows of the calendar came twice.
     pub went_back: bool,
 }
 
-/// What a campaign must have seen to be worth something.
+/// Counts of the events that a campaign must have seen to prove something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     pub admitted: u64,
@@ -206,8 +207,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// HV-71: what is told of a change counts from when the store's clock would have it, at the earliest; also if the store
-    /// forgets it before, and not for those who begin after that.
+    /// HV-71: a change counts at the earliest from the time by the store's clock; also if the store loses it before,
+    /// but not for processes that begin after that.
     #[test]
     fn hv_71_hearsay_begins_and_ends() {
         let (slow, fast) = (Rule::rate(10, 1_000, 10), Rule::rate(20, 1_000, 20));
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(law.hearsay[1].from_ns, 3_000 * MS);
         law.look(1_500 * MS, 52_000);
         law.look(1_600 * MS, 51_600);
-        assert_eq!(law.hearsay[1].from_ns, 2_500 * MS, "somebody may have read of it before the clock went back");
+        assert_eq!(law.hearsay[1].from_ns, 2_500 * MS, "a process may have read it before the clock went back");
         law.forget(1_700 * MS);
         law.set(slow, 51_800, 1_800 * MS, 51_800);
         law.look(9_000 * MS, 59_000);

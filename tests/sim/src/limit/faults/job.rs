@@ -1,16 +1,16 @@
-//! What programs do with limits: ask at the door, wait, reserve and say later what it was, take several at once, hold a
-//! slot, think better of it, or walk away from a question.
+//! What programs do with limits: take at once, wait, take an estimate and correct it later, take from several limits at
+//! once, hold a slot, give permits back, or drop a request.
 
 use std::time::Duration;
 
-use honeyflow_hive::limit::{Denied, Limit, Limits, Permit, all, calendar, rate::Calendar};
+use honeyflow_hive::limit::{Limit, Limits, Permit, Refusal, all, calendar, rate::Calendar};
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
 };
 
 use super::{
-    history::Taken,
+    history::TakenPermits,
     node::Process,
     plan::{BOTH, CALENDAR, EXACT, POOL, SLOTS},
     world::World,
@@ -29,9 +29,9 @@ pub enum Job {
         cost: u64,
         wait_ms: Option<u64>,
         walks_off_ms: Option<u64>,
-        then: Then,
+        then: FollowUp,
     },
-    /// Of three limits or of none.
+    /// Takes from three limits or from none.
     All {
         cost: u64,
     },
@@ -40,18 +40,18 @@ pub enum Job {
         wait_ms: Option<u64>,
         hold_ms: u64,
     },
-    /// Whether this much is to be had, with patience.
+    /// Checks that this much can be taken with a long wait.
     Prove {
         limit: &'static str,
         cost: u64,
-        tell: oneshot::Sender<Result<(), Denied>>,
+        tell: oneshot::Sender<Result<(), Refusal>>,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
+pub enum FollowUp {
     Use,
-    /// So much of it was not needed.
+    /// Gives back the part that was not needed.
     GiveBack {
         after_ms: u64,
         permits: u64,
@@ -65,8 +65,8 @@ impl Job {
         let wait_ms = random.one_in(12).then(|| random.between(10, 400));
         let walks_off_ms = random.one_in(25).then(|| random.between(0, 20));
         let then = match random.one_in(10) {
-            true => Then::GiveBack { after_ms: random.between(0, 200), permits: random.between(1, cost) },
-            false => Then::Use,
+            true => FollowUp::GiveBack { after_ms: random.between(0, 200), permits: random.between(1, cost) },
+            false => FollowUp::Use,
         };
         Job::Take { limit: POOL, key, cost, wait_ms, walks_off_ms, then }
     }
@@ -77,8 +77,8 @@ impl Job {
         let wait_ms = random.one_in(6).then(|| random.between(10, 600));
         let walks_off_ms = random.one_in(20).then(|| random.between(0, 20));
         let then = match random.one_in(4) {
-            true => Then::GiveBack { after_ms: random.between(0, 2_500), permits: random.between(1, cost) },
-            false => Then::Use,
+            true => FollowUp::GiveBack { after_ms: random.between(0, 2_500), permits: random.between(1, cost) },
+            false => FollowUp::Use,
         };
         Job::Take { limit, key: WHOLE, cost, wait_ms, walks_off_ms, then }
     }
@@ -105,8 +105,8 @@ pub async fn run(job: Job, limits: Limits, process: Process, world: World) {
             };
             let Ok(permit) = verdict else { return world.lock().history.counts.refused += 1 };
             let number = note(&world, &process, name, key, &permit, asked_ns);
-            if let Then::GiveBack { after_ms, permits } = then {
-                let permit = permit.owned();
+            if let FollowUp::GiveBack { after_ms, permits } = then {
+                let permit = permit.into_owned();
                 sleep(Duration::from_millis(after_ms)).await;
                 let mut inner = world.lock();
                 inner.history.counts.refunded += 1;
@@ -147,7 +147,7 @@ pub async fn run(job: Job, limits: Limits, process: Process, world: World) {
     }
 }
 
-async fn take<'a>(limit: &'a Limit, key: &str, cost: u64, wait_ms: Option<u64>) -> Result<Permit<'a>, Denied> {
+async fn take<'a>(limit: &'a Limit, key: &str, cost: u64, wait_ms: Option<u64>) -> Result<Permit<'a>, Refusal> {
     match wait_ms {
         None => limit.key(key).try_take(cost).await,
         Some(ms) => limit.key(key).take(cost, Duration::from_millis(ms)).await,
@@ -166,11 +166,20 @@ fn note(
     let mut inner = world.lock();
     let window = |at_ns: u64| calendar::window(Calendar::Hour, inner.hive_ms(at_ns));
     let window = (limit == CALENDAR && window(asked_ns) == window(at_ns)).then(|| window(at_ns));
-    let share = permit.is_of_share().then(|| process.divisor());
+    let share = permit.is_from_share().then(|| process.divisor());
     let counts = &mut inner.history.counts;
     counts.admitted += permit.cost();
     counts.of_share += u64::from(share.is_some());
     let permits = permit.cost();
-    inner.history.taken.push(Taken { asked_ns, at_ns, process: process.number, limit, key, permits, share, window });
+    inner.history.taken.push(TakenPermits {
+        asked_ns,
+        at_ns,
+        process: process.number,
+        limit,
+        key,
+        permits,
+        share,
+        window,
+    });
     inner.history.taken.len() - 1
 }

@@ -1,11 +1,11 @@
-//! What a seed draws: how many there are, how bad the network is, and what happens to whom.
+//! What a seed draws: the number of nodes, the quality of the network, and the faults.
 
 use crate::random::Random;
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
 
-/// The limits, each of a kind of its own. What `all` takes from is taken from by nobody else.
+/// The limits, one of each kind. Only [`Job::All`](super::job::Job::All) takes from [`BOTH`].
 pub const POOL: &str = "api";
 pub const EXACT: &str = "few";
 pub const CALENDAR: &str = "quota";
@@ -16,17 +16,17 @@ pub const EXACT_QUOTA: &str = "40/s burst 12";
 pub const CALENDAR_QUOTA: &str = "30/h calendar";
 pub const BOTH_QUOTA: &str = "6/s burst 5";
 pub const SLOTS_MAX: u64 = 6;
-/// While nobody has told how many there are.
+/// The number of nodes to assume while no count is known.
 pub const EXPECTED_NODES: u64 = 16;
 
-/// Batches that live for a tenth of a second, for half of one, and for half a minute.
+/// Pools whose batches live for 0.1 s, for 0.5 s, and for 30 s.
 const POOLS: [(u64, &str); 4] =
     [(300, "300/s"), (400, "400/s burst 400"), (20, "1200/min burst 1200"), (600, "600/s burst 120")];
 
-/// Hundredths of rate and burst.
+/// New rates and bursts, in per cent of the first ones.
 const CHANGES: [(u64, u64); 6] = [(5, 5), (30, 30), (50, 150), (100, 30), (150, 30), (150, 150)];
 
-/// One seed in so many, from this one on, changes the limit while the next second is booked.
+/// One seed in this many, from this number on, changes the limit while the next second is reserved.
 const LOWERED_EVERY: u64 = 16;
 const LOWERED_FIRST: u64 = 5;
 
@@ -36,37 +36,37 @@ pub enum Fault {
         machine: usize,
         back_after_ms: u64,
     },
-    /// Nothing runs there, time goes on.
+    /// The machine runs nothing; its clock continues.
     Pause {
         machine: usize,
         ms: u64,
     },
-    /// Nothing runs there, and its processor's clock stands still.
+    /// The machine runs nothing, and its processor's clock stops.
     Sleep {
         machine: usize,
         ms: u64,
     },
-    /// Neither questions nor answers pass.
+    /// Neither requests nor answers pass.
     Cut {
         machine: usize,
         ms: u64,
     },
-    /// Questions pass, answers do not.
+    /// Requests pass, answers do not.
     Deaf {
         machine: usize,
         ms: u64,
     },
-    /// The store, for everybody.
+    /// The store is unreachable for all nodes.
     Away {
         ms: u64,
     },
-    /// The store comes back with nothing.
+    /// The store comes back empty.
     Forgets,
-    /// The store's clock.
+    /// The store's clock steps.
     Step {
         ms: i64,
     },
-    /// Somebody sets the pool's limit: so many hundredths of what was told first, of rate and of burst.
+    /// The operator sets the pool's limit: rate and burst in per cent of the first definition.
     Set {
         rate: u64,
         burst: u64,
@@ -80,18 +80,18 @@ pub struct Plan {
     pub safety_ms: u64,
     pub heartbeat_ms: u64,
     pub ttl_ms: u64,
-    /// One way, at least and at most.
+    /// The latency in one direction, least and most.
     pub trip_ms: (u64, u64),
-    /// Out of a thousand, of questions and of answers each.
+    /// Lost messages per mille, of requests and of answers each.
     pub lost: u64,
     pub late: u64,
     pub repeated: u64,
     pub broken: u64,
-    /// Hundredths of the pool's limit that are asked for.
+    /// The demand, in per cent of the pool's limit.
     pub demand: u64,
-    /// Every other second nobody asks for a while, and then all at once.
+    /// Every other second there is no request for a while, and then all of them at once.
     pub lulls: bool,
-    /// A second, and as it is written.
+    /// The rate per second, and the limit as text.
     pub pool: (u64, &'static str),
     pub faults: Vec<(u64, Fault)>,
 }
@@ -122,7 +122,7 @@ impl Plan {
             pool: *random.pick(&POOLS),
             faults: Vec::new(),
         };
-        // A seed has few kinds of faults, so that each is seen for itself as well.
+        // A seed has few kinds of faults, so that each also occurs alone.
         let kinds: Vec<u64> = (0..random.between(1, 3)).map(|_| random.below(9)).collect();
         for _ in 0..random.between(2, 7) {
             let at_ms = random.between(500, safety_ms - 500);
@@ -137,12 +137,13 @@ impl Plan {
         plan
     }
 
-    /// Everybody has read of a lower limit when the store's clock goes back: by other clocks it is in force already, while
-    /// the store still gives, and books, by the one before.
+    /// All nodes have read a lower limit when the store's clock goes back: by their clocks it is in force already,
+    /// while the store still gives and reserves by the previous one.
     fn lower_early(&mut self, random: &mut Random) {
         (self.pool, self.demand, self.lulls) = (POOLS[1], random.between(180, 220), false);
         (self.nodes, self.heartbeat_ms, self.ttl_ms) = (5, 500, 1_500);
-        // In force by the store's clock late in a second, and by the others' early in it: all of them book in between.
+        // The limit comes into force late in a second by the store's clock, and early in it by the nodes' clocks: all
+        // nodes reserve in between.
         let at_ms = random.between(2, 3) * 1_000 + random.between(800, 950);
         let back_ms = random.between(600, 800).cast_signed();
         let then_ms = at_ms + random.between(700, 900);

@@ -1,8 +1,8 @@
-//! What a beat costs on a real store among a thousand nodes, against one among ten.
+//! The cost of a heartbeat on a real store among a thousand nodes, against one among ten.
 
 use std::{sync::Arc, time::Instant};
 
-use honeyflow_chaos::hive::{Backend, Place};
+use honeyflow_chaos::hive::{Backend, StoreLocation};
 use honeyflow_hive::{
     HiveStore, NodeId, Request,
     contract::{QUEEN, State},
@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use crate::{
     Result,
-    figure::{Better, Measured, Reporter, median},
+    figure::{Better, Measurement, Reporter, median},
 };
 
 const FEW: usize = 10;
-/// Of each side, in turns.
+/// Heartbeats of each side in a run; the sides take turns.
 const BEATS: usize = 300;
 
 pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
@@ -24,28 +24,28 @@ pub fn measure(nodes: usize, reporter: &mut Reporter) -> Result<()> {
         if !reporter.wants(&figure) {
             continue;
         }
-        let (place, _made) = match Place::prepare(backend) {
-            Ok(made) => made,
+        let (location, _guard) = match StoreLocation::prepare(backend) {
+            Ok(prepared) => prepared,
             Err(error) => {
-                eprintln!("  {} is left out: {error}", backend.name());
+                eprintln!("  skipping {}: {error}", backend.name());
                 continue;
             }
         };
-        // Makes what a hive stands in, where that is a file.
+        // Creates the hive's file, where the store is a file.
         for count in [nodes, FEW] {
-            place.ledger(&hive_of(count))?;
+            location.ledger(&hive_name(count))?;
         }
-        let [many, few] = crate::runtime()?.block_on(beats_ms(&place, nodes, reporter.runs))?;
+        let [many, few] = crate::runtime()?.block_on(beats_ms(&location, nodes, reporter.runs))?;
         let figure = Box::leak(figure.into_boxed_str());
         let peer = Some(("ten nodes", few));
-        reporter.report(&Measured { figure, unit: "ms", better: Better::Lower, ours: many, peer });
+        reporter.report(&Measurement { figure, unit: "ms", better: Better::Lower, ours: many, peer });
     }
     Ok(())
 }
 
-/// The median of each run.
-async fn beats_ms(place: &Place, nodes: usize, runs: u32) -> Result<[Vec<f64>; 2]> {
-    let sides = [joined(place, nodes).await?, joined(place, FEW).await?];
+/// Returns the median of each run, in milliseconds.
+async fn beats_ms(location: &StoreLocation, nodes: usize, runs: u32) -> Result<[Vec<f64>; 2]> {
+    let sides = [join_nodes(location, nodes).await?, join_nodes(location, FEW).await?];
     let mut medians = [Vec::new(), Vec::new()];
     for _ in 0..runs {
         let mut spent = [Vec::new(), Vec::new()];
@@ -64,13 +64,13 @@ async fn beats_ms(place: &Place, nodes: usize, runs: u32) -> Result<[Vec<f64>; 2
     Ok(medians)
 }
 
-fn hive_of(count: usize) -> String {
+fn hive_name(count: usize) -> String {
     format!("of-{count}")
 }
 
-/// A hive of so many, and one of them.
-async fn joined(place: &Place, count: usize) -> Result<(Arc<dyn HiveStore>, NodeId)> {
-    let store = place.open(&hive_of(count)).await?;
+/// Creates a hive of `count` nodes, and returns one of them.
+async fn join_nodes(location: &StoreLocation, count: usize) -> Result<(Arc<dyn HiveStore>, NodeId)> {
+    let store = location.open(&hive_name(count)).await?;
     let nodes: Vec<NodeId> = (0..count).map(|_| NodeId(Uuid::new_v4())).collect();
     for (number, node) in nodes.iter().enumerate() {
         let join = Request::Join {
